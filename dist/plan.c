@@ -1,0 +1,154 @@
+/*
+ * plan.c - the plan of one rank: its inputs and outputs, then the three stages.
+ */
+#include "dist/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct cpa_operand nothing = {.box = {.buffer = -1}};
+
+enum cpa_dtype cpa_tensor_dtype(const struct cpa_problem *problem, enum cpa_tensor tensor)
+{
+	return tensor == CPA_TENSOR_LSE ? cpa_problem_lse_dtype(problem) : problem->dtype;
+}
+
+int64_t cpa_tensor_dim(const struct cpa_problem *problem, enum cpa_tensor tensor)
+{
+	if (tensor == CPA_TENSOR_LSE)
+		return 1;
+	return tensor == CPA_TENSOR_V || tensor == CPA_TENSOR_O ? problem->Dv : problem->D;
+}
+
+bool cpa_operand_is_empty(const struct cpa_operand *operand)
+{
+	return operand->box.buffer < 0 || operand->box.ntokens == 0 || operand->box.nheads == 0 ||
+		operand->box.nbatches == 0;
+}
+
+bool cpa_operand_is_run(const struct cpa_plan *plan, const struct cpa_operand *operand)
+{
+	return cpa_box_is_run(&plan->schedule->buffers[operand->box.buffer], &operand->box);
+}
+
+static int64_t length(struct cpa_range range)
+{
+	return range.end - range.start;
+}
+
+static struct cpa_operand new_buffer(struct cpa_plan *plan, const char *name, enum cpa_role role,
+	enum cpa_layout layout, const struct cpa_content *content)
+{
+	struct cpa_buffer buffer = {
+		.role = role, .tensor = content->tensor, .layout = layout, .dtype = content->dtype,
+		.ntokens = cpa_spans_ntokens(&content->tokens), .nbatches = length(content->batches),
+		.nheads = length(content->heads),
+		.dim = cpa_tensor_dim(&plan->part->problem, content->tensor),
+	};
+	if (buffer.ntokens == 0 || buffer.nbatches == 0 || buffer.nheads == 0)
+		return nothing;
+	snprintf(buffer.name, sizeof buffer.name, "%s", name);
+	int id = cpa_schedule_buffer(plan->schedule, &buffer);
+	return (struct cpa_operand){
+		.box = {id, 0, buffer.ntokens, 1, 0, buffer.nbatches, 0, buffer.nheads},
+		.content = *content,
+	};
+}
+
+struct cpa_operand cpa_plan_work(struct cpa_plan *plan, const char *name, const struct cpa_content *content)
+{
+	return new_buffer(plan, name, CPA_ROLE_WORK, CPA_LAYOUT_SBHD, content);
+}
+
+struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole, int64_t first,
+	int64_t n, int64_t step)
+{
+	struct cpa_operand part = *whole;
+	part.box.token += first * whole->box.step;
+	part.box.ntokens = n;
+	part.box.step = n == 1 ? 1 : whole->box.step * step;
+	if (first != 0 || n != whole->box.ntokens)
+		part.content.tokens = cpa_spans_pick(&plan->schedule->arena, &whole->content.tokens, first, n,
+			step);
+	return part;
+}
+
+struct cpa_operand cpa_operand_heads(const struct cpa_operand *whole, struct cpa_range heads)
+{
+	struct cpa_operand part = *whole;
+	part.box.head += heads.start - whole->content.heads.start;
+	part.box.nheads = length(heads);
+	part.content.heads = heads;
+	return part;
+}
+
+void cpa_plan_copy(struct cpa_plan *plan, const struct cpa_operand *from, const struct cpa_operand *to)
+{
+	struct cpa_operand reads = *from, writes = *to;
+	writes.content = from->content;
+	writes.content.dtype = plan->schedule->buffers[to->box.buffer].dtype;
+	cpa_schedule_add(plan->schedule, &(struct cpa_op){.kind = CPA_OP_COPY, .peer = -1, .hop = -1,
+		.nreads = 1, .reads = &reads, .nwrites = 1, .writes = &writes});
+}
+
+struct cpa_operand cpa_plan_as_run(struct cpa_plan *plan, const char *name,
+	const struct cpa_operand *operand)
+{
+	if (cpa_operand_is_empty(operand) || cpa_operand_is_run(plan, operand))
+		return *operand;
+	struct cpa_operand wire = cpa_plan_work(plan, name, &operand->content);
+	cpa_plan_copy(plan, operand, &wire);
+	return wire;
+}
+
+/* What this rank is given and owes. */
+static void add_shards(struct cpa_plan *plan)
+{
+	const struct cpa_problem *p = &plan->part->problem;
+	struct cpa_arena *arena = &plan->schedule->arena;
+	struct cpa_content q = {.tensor = CPA_TENSOR_Q, .batches = plan->batches, .heads = {0, p->Hq},
+		.tokens = cpa_partition_q_shard(plan->part, arena, plan->at.r, plan->at.u),
+		.dtype = p->dtype};
+	struct cpa_content k = {.tensor = CPA_TENSOR_K, .batches = plan->batches, .heads = {0, p->Hkv},
+		.tokens = cpa_partition_kv_shard(plan->part, arena, plan->at.r, plan->at.u),
+		.dtype = p->dtype};
+	struct cpa_content v = k, o = q, lse = q;
+	v.tensor = CPA_TENSOR_V;
+	o.tensor = CPA_TENSOR_O;
+	lse.tensor = CPA_TENSOR_LSE;
+	lse.dtype = cpa_problem_lse_dtype(p);
+	plan->q_in = new_buffer(plan, "q", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &q);
+	plan->k_in = new_buffer(plan, "k", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &k);
+	plan->v_in = new_buffer(plan, "v", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &v);
+	plan->o_out = new_buffer(plan, "o", CPA_ROLE_OUTPUT, CPA_LAYOUT_BSHD, &o);
+	plan->lse_out = p->lse ? new_buffer(plan, "lse", CPA_ROLE_OUTPUT, CPA_LAYOUT_BSHD, &lse) : nothing;
+}
+
+enum cpa_status cpa_plan_create(const struct cpa_partition *part, int rank,
+	struct cpa_schedule **schedule, struct cpa_error *error)
+{
+	struct cpa_schedule *s = cpa_schedule_create(rank, part->W);
+	if (!s)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", rank);
+	struct cpa_coords at = cpa_partition_coords(part, rank);
+	struct cpa_plan plan = {
+		.part = part, .schedule = s, .at = at,
+		.batches = cpa_partition_batches(part, at.b),
+		.heads = cpa_partition_heads(part, at.u),
+		.kv_heads = cpa_partition_kv_heads(part, at.u),
+		.q = nothing, .k = nothing, .v = nothing, .o = nothing, .lse = nothing,
+	};
+	if (length(plan.batches) > 0) { /* a group without items has an empty plan */
+		add_shards(&plan);
+		cpa_stage_ulysses_in(&plan);
+		cpa_stage_ring(&plan);
+		cpa_stage_ulysses_out(&plan);
+	}
+	enum cpa_status status = cpa_schedule_finish(s, error);
+	if (status != CPA_OK) {
+		cpa_schedule_destroy(s);
+		return status;
+	}
+	*schedule = s;
+	return CPA_OK;
+}

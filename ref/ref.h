@@ -1,0 +1,305 @@
+/*
+ * ref.h - what a right answer is.
+ *
+ * Full attention in double precision, which keys a query sees, which rank owns which token, merging of
+ * partial results, number formats and error bounds.  Needs libc and libm only.
+ *
+ * Words: B batch, Sq/Skv query/key tokens, Hq/Hkv query/key heads, D/Dv head sizes; q k v o lse as
+ * usual, lse being the natural log of the sum over visible keys of exp(scale q.k).  Arrays are
+ * [B, S, H, D] unless strides say otherwise.  All counts and offsets are int64_t or size_t.
+ */
+#ifndef CPA_REF_H
+#define CPA_REF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* What a function that can fail returns.  A caller's bug is an assert instead. */
+enum cpa_status {
+	CPA_OK,
+	CPA_UNSUPPORTED, /* this variant or device cannot do this problem; the text says what would work */
+	CPA_INVALID,     /* input from outside is malformed; the text says where and what was expected */
+	CPA_MISMATCH,    /* a check failed; the text names the first fault */
+	CPA_EXTERNAL,    /* a library or the machine failed; its own text is passed on */
+	CPA_NO_MEMORY
+};
+
+/* The sentence that goes with a status.  Written by the first function that knows; "" on success. */
+struct cpa_error {
+	char text[1024];
+};
+
+/* Writes the sentence (printf form, cut at the size of text) and returns status.  error is not NULL. */
+enum cpa_status cpa_fail(struct cpa_error *error, enum cpa_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* ---- arena: memory that is freed together ---------------------------------------------------- */
+
+/*
+ * A bump allocator.  After a failed allocation `failed` stays true and every later call returns NULL,
+ * so a builder checks once at its end (and returns CPA_NO_MEMORY) instead of after every call.
+ */
+struct cpa_arena {
+	struct cpa_arena_block *blocks;
+	size_t nbytes; /* handed out so far */
+	bool failed;
+};
+void cpa_arena_init(struct cpa_arena *arena);
+void cpa_arena_fini(struct cpa_arena *arena);
+/* nbytes zeroed bytes, aligned to 16; NULL when out of memory. */
+void *cpa_arena_alloc(struct cpa_arena *arena, size_t nbytes);
+
+/* ---- number formats -------------------------------------------------------------------------- */
+
+enum cpa_dtype { CPA_DTYPE_FP64, CPA_DTYPE_FP32, CPA_DTYPE_BF16, CPA_DTYPE_FP16 };
+
+size_t cpa_dtype_nbytes(enum cpa_dtype dtype);
+const char *cpa_dtype_name(enum cpa_dtype dtype); /* "fp64" "fp32" "bf16" "fp16" */
+bool cpa_dtype_parse(const char *name, enum cpa_dtype *dtype);
+double cpa_dtype_roundoff(enum cpa_dtype dtype); /* u: 2^-53, 2^-24, 2^-8, 2^-11 */
+double cpa_dtype_max(enum cpa_dtype dtype);      /* largest finite value */
+
+/* One rounding, to nearest even; subnormals, infinities and NaN (quietened, sign kept) as in IEEE 754. */
+uint16_t cpa_bf16_from_double(double x);
+uint16_t cpa_fp16_from_double(double x);
+uint16_t cpa_bf16_from_float(float x);
+uint16_t cpa_fp16_from_float(float x);
+float cpa_bf16_to_float(uint16_t bits);
+float cpa_fp16_to_float(uint16_t bits);
+
+/* Element i of an array of dtype, as double; and back with one rounding. */
+double cpa_load(enum cpa_dtype dtype, const void *data, int64_t i);
+void cpa_store(enum cpa_dtype dtype, void *data, int64_t i, double value);
+/* Like n times cpa_load and cpa_store; dst and src must not overlap. */
+void cpa_convert(enum cpa_dtype to, void *dst, enum cpa_dtype from, const void *src, int64_t n);
+
+/* ---- the problem ----------------------------------------------------------------------------- */
+
+struct cpa_range {
+	int64_t start, end; /* [start, end) */
+};
+
+/*
+ * Which keys a query sees.  Every rule here is an interval of keys for each (batch item, query): causal
+ * now; windows, documents and key lengths are further bounds of that same interval, and a dense mask
+ * will be one more test inside it.
+ */
+struct cpa_rule {
+	bool causal;    /* query i sees key j only if j <= i + offset */
+	int64_t offset; /* position of query 0 on the key axis */
+};
+
+struct cpa_problem {
+	int64_t B, Sq, Skv, Hq, Hkv, D, Dv;
+	enum cpa_dtype dtype; /* of q, k, v and o; lse is fp64 for fp64, else fp32 */
+	double scale;
+	struct cpa_rule rule;
+	bool kv_replicated; /* every rank of a batch group holds all keys; they never travel */
+	bool lse;           /* whether lse is an output */
+};
+
+/* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t. CPA_INVALID. */
+enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_error *error);
+enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem);
+
+/* The keys that query token t of batch item b sees; empty ranges have start == end. */
+struct cpa_range cpa_rule_row(const struct cpa_problem *problem, int64_t b, int64_t t);
+/* The hull of cpa_rule_row() over all batch items and tokens first..last (both included). */
+struct cpa_range cpa_rule_hull(const struct cpa_problem *problem, int64_t first, int64_t last);
+
+/* ---- spans: lists of tokens ------------------------------------------------------------------ */
+
+/*
+ * `count` runs of `width` tokens, `stride` apart; width >= 1, count >= 1, stride >= width.  A list of
+ * spans is an ordered list of tokens (what a buffer holds, in buffer order) or, where it says "set", a
+ * set in which no token occurs twice.  Lists made by cpa_spans_append() are in a normal form that
+ * depends on their tokens alone: runs as long as can be, three or more runs of one width at one
+ * distance are one span, two stay two (the halves of a zigzag shard need different keys).
+ */
+struct cpa_span {
+	int64_t start, width, stride, count;
+};
+struct cpa_spans {
+	struct cpa_span *at; /* in an arena */
+	int n, capacity;
+};
+
+/* Adds span behind the tokens of list, and keeps the normal form. */
+void cpa_spans_append(struct cpa_arena *arena, struct cpa_spans *list, struct cpa_span span);
+void cpa_spans_append_range(struct cpa_arena *arena, struct cpa_spans *list, struct cpa_range range);
+int64_t cpa_spans_ntokens(const struct cpa_spans *list);
+/* Token number `index` of the list. */
+int64_t cpa_spans_token(const struct cpa_spans *list, int64_t index);
+int64_t cpa_spans_min(const struct cpa_spans *list); /* of a list that is not empty */
+int64_t cpa_spans_max(const struct cpa_spans *list);
+/* Tokens first, first+step, ... (n of them, by index) of list, as a new list. */
+struct cpa_spans cpa_spans_pick(struct cpa_arena *arena, const struct cpa_spans *list, int64_t first,
+	int64_t n, int64_t step);
+/* Same tokens in the same order, however the spans are cut. */
+bool cpa_spans_equal(const struct cpa_spans *a, const struct cpa_spans *b);
+/* In an ascending list: how many tokens are < token.  O(spans). */
+int64_t cpa_spans_below(const struct cpa_spans *ascending, int64_t token);
+/* Sets: how many tokens are in both; O(spans x spans), runs are not expanded when strides agree. */
+int64_t cpa_spans_ncommon(const struct cpa_spans *a, const struct cpa_spans *b);
+int64_t cpa_spans_ncommon_range(const struct cpa_spans *a, struct cpa_range range);
+bool cpa_spans_same_set(const struct cpa_spans *a, const struct cpa_spans *b);
+/* The union of two disjoint sets, coalesced, by ascending start. */
+struct cpa_spans cpa_spans_union(struct cpa_arena *arena, const struct cpa_spans *a,
+	const struct cpa_spans *b);
+/* "0-3 7 8-20:4" (a strided span is first-last:stride, with xW for a width above 1); cut with "..."
+ * to fit size.  "none" when empty. */
+void cpa_spans_print(const struct cpa_spans *list, char *text, size_t size);
+
+/* ---- who owns what --------------------------------------------------------------------------- */
+
+enum cpa_split { CPA_SPLIT_EQUAL, CPA_SPLIT_BALANCED, CPA_SPLIT_CEIL, CPA_SPLIT_GIVEN };
+enum cpa_order { CPA_ORDER_CONTIGUOUS, CPA_ORDER_ZIGZAG, CPA_ORDER_STRIPED };
+enum cpa_heads { CPA_HEADS_BALANCED, CPA_HEADS_GROUPS, CPA_HEADS_CEIL, CPA_HEADS_GIVEN };
+
+/*
+ * Sizes of the P shards of a length S: equal (S % P == 0, else CPA_UNSUPPORTED), balanced (the first
+ * S % P one longer), ceil (ceil(S/P) each until S is used up), given (P sizes that sum to S, else
+ * CPA_INVALID).   sizes [P] out.
+ */
+enum cpa_status cpa_split_sizes(enum cpa_split rule, int64_t S, int P, const int64_t *given,
+	int64_t *sizes, struct cpa_error *error);
+
+/* A length cut into P shards.  Contiguous: in rank order.  Zigzag: shard i is the i-th front half
+ * (ceil(n/2)) and the i-th back half (floor(n/2)); fronts in rank order from the start, backs in
+ * reverse rank order up to the end.  Striped: token t on shard t mod P; equal and balanced only. */
+struct cpa_cut {
+	int64_t S;
+	int P;
+	enum cpa_order order;
+	int64_t *offset; /* [P+1] sums of the sizes */
+	int64_t *front;  /* [P+1] sums of the front halves */
+};
+/* Like cpa_split_sizes(), and keeps the sums in arena.  Striped with ceil or given: CPA_UNSUPPORTED. */
+enum cpa_status cpa_cut_init(struct cpa_cut *cut, struct cpa_arena *arena, enum cpa_split rule,
+	enum cpa_order order, int64_t S, int P, const int64_t *given, struct cpa_error *error);
+/* The tokens of shards first .. first+n-1 together, ascending. */
+struct cpa_spans cpa_cut_tokens(const struct cpa_cut *cut, struct cpa_arena *arena, int first, int n);
+int64_t cpa_cut_size(const struct cpa_cut *cut, int shard);
+
+/*
+ * Query heads of the U ulysses ranks: rank u works on [bounds[u], bounds[u+1]).  balanced: Hq balanced
+ * over U; groups: Hkv balanced over U, query heads follow; ceil: ceil(Hq/U) each; given: U counts that
+ * sum to Hq, else CPA_INVALID.   bounds [U+1] out.
+ */
+enum cpa_status cpa_heads_cut(enum cpa_heads rule, int64_t Hq, int64_t Hkv, int U, const int64_t *given,
+	int64_t *bounds, struct cpa_error *error);
+/* The key heads that query heads [h.start, h.end) need, g = Hq/Hkv query heads to each. */
+struct cpa_range cpa_heads_kv(struct cpa_range h, int64_t g);
+
+const char *cpa_split_name(enum cpa_split);
+const char *cpa_order_name(enum cpa_order);
+const char *cpa_heads_name(enum cpa_heads);
+
+/* ---- full attention -------------------------------------------------------------------------- */
+
+/* A borrowed array of any layout; strides in elements, features adjacent. */
+struct cpa_view {
+	const void *data;
+	enum cpa_dtype dtype;
+	int64_t batch, token, head; /* strides */
+};
+/* The view of a dense [B, S, H, D] array. */
+struct cpa_view cpa_view_bshd(const void *data, enum cpa_dtype dtype, int64_t S, int64_t H, int64_t D);
+
+/* Of one row, from exact arithmetic: what the bounds of NUMERICS need.  Sums over visible keys. */
+struct cpa_row {
+	double lse;       /* -inf when nothing is visible */
+	double max_score; /* max_j s_j */
+	double max_abs;   /* max_j |s_j| */
+	double a;         /* scale |q|_2 max_j |k_j|_2 */
+	double k_max;     /* max_j |k_j|_2 */
+	double v_max;     /* max_jd |v_jd| */
+	double V;         /* sum_j p_j max_d |v_jd| */
+	double V2;        /* sum_j p_j |v_j|_2^2 */
+	double Vsum;      /* sum_j max_d |v_jd| */
+	int64_t nvisible;
+	bool equal;       /* all visible scores are equal */
+};
+
+/*
+ * cpa_ref_attention() computes softmax(scale Q K^T) V over visible keys in double, one row at a time.
+ * It is the arbiter of every test and is written to be read.  One (batch item, key head) is prepared,
+ * then any number of threads may call cpa_ref_row() on it.
+ *
+ * cpa_ref_head_create: q is not needed yet; k, v are read and widened: O(Skv (D + Dv)) memory.
+ * cpa_ref_row: query token t, query head h (of this key head).
+ *   o    [Dv]   out: zero when no key is visible
+ *   row         out
+ *   work [Skv]  scratch, the weights p_j of the visible keys on return (index j - first visible)
+ */
+struct cpa_ref_head;
+enum cpa_status cpa_ref_head_create(const struct cpa_problem *problem, struct cpa_view k,
+	struct cpa_view v, int64_t b, int64_t kv_head, struct cpa_ref_head **head, struct cpa_error *error);
+void cpa_ref_head_destroy(struct cpa_ref_head *head);
+void cpa_ref_row(const struct cpa_ref_head *head, struct cpa_view q, int64_t h, int64_t t, double *o,
+	struct cpa_row *row, double *work);
+/* All rows, single-threaded.  o [B,Sq,Hq,Dv] and lse [B,Sq,Hq] out, dense double. */
+enum cpa_status cpa_ref_attention(const struct cpa_problem *problem, struct cpa_view q, struct cpa_view k,
+	struct cpa_view v, double *o, double *lse, struct cpa_error *error);
+
+/*
+ * Merges partial b into partial a of the same row: m = max, weights exp(lse - m) over their sum,
+ * lse = m + log of the sum.  (0, -inf) is the identity on both sides.   o_a, o_b [Dv]
+ */
+void cpa_ref_merge(int64_t Dv, double *o_a, double *lse_a, const double *o_b, double lse_b);
+
+/* Refuses inputs whose scores may leave fp32: scale |q| |k| > 3e38 for some pair, by norms (fp64
+ * problems: 1e308); and NaN or infinite elements.  CPA_INVALID. */
+enum cpa_status cpa_ref_check_inputs(const struct cpa_problem *problem, struct cpa_view q,
+	struct cpa_view k, struct cpa_view v, struct cpa_error *error);
+
+/* ---- bounds (NUMERICS section 2) ------------------------------------------------------------- */
+
+enum cpa_partials { CPA_PARTIALS_FP32, CPA_PARTIALS_BLOCK, CPA_PARTIALS_ALL };
+const char *cpa_partials_name(enum cpa_partials);
+
+/* What a device declares about its arithmetic. */
+struct cpa_arithmetic {
+	double u;                /* unit roundoff of scores, sums, lse */
+	double c_exp;            /* error of exp, in u */
+	double chain, chain_key; /* longest chain of additions over S keys: min(S, chain + chain_key S) */
+	bool rounds_p;           /* weights are rounded to the dtype before the product with V (16 bit) */
+};
+
+/* One run whose rows are to be judged. */
+struct cpa_bound_run {
+	const struct cpa_problem *problem;
+	struct cpa_arithmetic arithmetic;
+	enum cpa_partials partials;
+	enum cpa_dtype partial_dtype; /* what o and lse partials are kept in: fp32 or fp64 */
+	int R;                        /* partials merged: ring degree */
+};
+struct cpa_bound {
+	double o_abs;    /* |o - o*| <= o_abs + o_rel |o*|, each element */
+	double o_rel;
+	double lse;      /* |lse - lse*| <= lse */
+	double soft_row; /* F_row of the soft rule */
+	double soft_lse; /* M + X + u_a lambda + u_L |lse*| */
+};
+/* o_norm = |o*|_2 of the row.  All zero for a row that sees no key.  Includes the reference's own
+ * error in double, and the factor 1.01 for second order. */
+void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, double o_norm,
+	struct cpa_bound *bound);
+
+/* ---- inputs anyone can make alone ------------------------------------------------------------ */
+
+enum cpa_fill { CPA_FILL_NORMAL, CPA_FILL_COUNT, CPA_FILL_IDENTITY, CPA_FILL_DIGITS, CPA_FILL_EXTREME };
+/*
+ * The value of element (b, t, h, d) of tensor 'q', 'k' or 'v': a pure function of its arguments, so
+ * that any rank makes its shard alone.  normal: unit normal.  count: q normal, k 0, v one-hot(t mod Dv)
+ * identity: v one-hot(t mod Dv), q and k normal.  digits: v = digits of (b, t, h) scaled into [0, 1).
+ * extreme: normal times 1e4 on odd heads, tiny subnormals on others, equal rows now and then.
+ */
+double cpa_fill_value(enum cpa_fill fill, const struct cpa_problem *problem, uint64_t seed, char tensor,
+	int64_t b, int64_t t, int64_t h, int64_t d);
+const char *cpa_fill_name(enum cpa_fill);
+
+#endif
