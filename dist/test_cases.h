@@ -1,0 +1,106 @@
+/*
+ * test_cases.h - what the tests of dist/ share: all plans of a configuration, checked, and seeded
+ * random problems weighted to edges (lengths and heads below the number of ranks, GQA, batches).
+ */
+#ifndef CPA_TEST_CASES_H
+#define CPA_TEST_CASES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dist/schedule.h"
+
+struct world {
+	struct cpa_partition *part;
+	struct cpa_schedule **rank;
+	struct cpa_fault fault; /* of the last check_world() */
+};
+
+static inline enum cpa_status make_world(const struct cpa_problem *p, const struct cpa_config *c,
+	struct world *w, struct cpa_error *error)
+{
+	memset(w, 0, sizeof *w);
+	enum cpa_status s = cpa_partition_create(p, c, &w->part, error);
+	if (s != CPA_OK)
+		return s;
+	w->rank = calloc((size_t)w->part->W, sizeof *w->rank);
+	assert_non_null(w->rank);
+	for (int r = 0; r < w->part->W; r++)
+		assert_int_equal(cpa_plan_create(w->part, r, &w->rank[r], error), CPA_OK);
+	return CPA_OK;
+}
+
+static inline void free_world(struct world *w)
+{
+	for (int r = 0; w->rank && r < w->part->W; r++)
+		cpa_schedule_destroy(w->rank[r]);
+	free(w->rank);
+	cpa_partition_destroy(w->part);
+}
+
+static inline enum cpa_status check_world(struct world *w, struct cpa_error *error)
+{
+	struct cpa_check *check;
+	error->text[0] = '\0';
+	assert_int_equal(cpa_check_create(w->part, &check, error), CPA_OK);
+	enum cpa_status s = CPA_OK;
+	for (int r = 0; s == CPA_OK && r < w->part->W; r++)
+		s = cpa_check_rank(check, w->rank[r], error);
+	if (s == CPA_OK)
+		s = cpa_check_finish(check, error);
+	w->fault = *cpa_check_fault(check);
+	cpa_check_destroy(check);
+	return s;
+}
+
+static inline uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+static inline int below(uint64_t *state, int n)
+{
+	return (int)(next_random(state) % (uint64_t)n);
+}
+
+static inline struct cpa_problem random_problem(uint64_t *state)
+{
+	int g = 1 + below(state, 3), Hkv = 1 + below(state, 4);
+	struct cpa_problem p = {.B = 1 + below(state, 3), .Sq = 1 + below(state, 30), .Hq = g * Hkv,
+		.Hkv = Hkv, .D = 1 + below(state, 5), .Dv = 1 + below(state, 5),
+		.dtype = (enum cpa_dtype)below(state, 4), .scale = 0.5, .lse = below(state, 2)};
+	p.Skv = below(state, 2) ? p.Sq : 1 + below(state, 30);
+	p.rule.causal = below(state, 2);
+	p.rule.offset = below(state, 2) ? p.Skv - p.Sq : below(state, 40) - 15;
+	p.kv_replicated = below(state, 6) == 0;
+	return p;
+}
+
+static inline struct cpa_config random_config(uint64_t *state, const struct cpa_problem *p)
+{
+	struct cpa_config c = cpa_config_default((enum cpa_variant)below(state, CPA_NVARIANTS), p);
+	const struct cpa_variant_info *v = cpa_variant_info(c.variant);
+	if (v->ring)
+		c.ring_degree = 1 + below(state, 6);
+	if (v->ulysses)
+		c.ulysses_degree = 1 + below(state, 5);
+	c.batch_degree = 1 + below(state, 3);
+	c.rotate = (enum cpa_rotate)below(state, 2);
+	c.order = (enum cpa_order)below(state, 3);
+	c.direction = below(state, 2) ? 1 : -1;
+	c.partials = (enum cpa_partials)below(state, 3);
+	c.mesh = (enum cpa_mesh)below(state, 2);
+	c.heads = (enum cpa_heads)below(state, 3);
+	if (!v->strict && c.order != CPA_ORDER_STRIPED)
+		c.split = c.split_kv = below(state, 2) ? CPA_SPLIT_CEIL : CPA_SPLIT_BALANCED;
+	return c;
+}
+
+#endif
