@@ -1,0 +1,270 @@
+/* test_problem.c - which problems make sense, which keys a query sees; errors and arenas. */
+#include "ref/ref.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct cpa_problem small = { .B = 2,
+	.Sq = 7,
+	.Skv = 5,
+	.Hq = 6,
+	.Hkv = 3,
+	.D = 8,
+	.Dv = 4,
+	.dtype = CPA_DTYPE_BF16,
+	.scale = 0.5 };
+
+static void assert_refused(const struct cpa_problem *problem, const char *words)
+{
+	struct cpa_error error = { "" };
+
+	assert_int_equal(cpa_problem_check(problem, &error), CPA_INVALID);
+	if (strstr(error.text, words) == NULL || strstr(error.text, "expected") == NULL)
+		fail_msg("\"%s\" does not say \"%s\" and what was expected", error.text, words);
+}
+
+static void a_small_problem_is_accepted(void **unused)
+{
+	struct cpa_error error = { "" };
+
+	(void) unused;
+	assert_int_equal(cpa_problem_check(&small, &error), CPA_OK);
+	assert_string_equal(error.text, "");
+}
+
+static void each_size_below_one_is_named(void **unused)
+{
+	static const struct {
+		const char *words;
+		struct cpa_problem problem;
+	} cases[] = {
+		{ "B = 0", { 0, 7, 5, 6, 3, 8, 4, .scale = 1 } },
+		{ "Sq = -1", { 2, -1, 5, 6, 3, 8, 4, .scale = 1 } },
+		{ "Skv = 0", { 2, 7, 0, 6, 3, 8, 4, .scale = 1 } },
+		{ "Hq = 0", { 2, 7, 5, 0, 3, 8, 4, .scale = 1 } },
+		{ "Hkv = 0", { 2, 7, 5, 6, 0, 8, 4, .scale = 1 } },
+		{ "D = 0", { 2, 7, 5, 6, 3, 0, 4, .scale = 1 } },
+		{ "Dv = -4", { 2, 7, 5, 6, 3, 8, -4, .scale = 1 } },
+		{ "Hq = 6 is not a multiple of Hkv = 4", { 2, 7, 5, 6, 4, 8, 4, .scale = 1 } },
+		{ "Hq = 3 is not a multiple of Hkv = 6", { 2, 7, 5, 3, 6, 8, 4, .scale = 1 } },
+	};
+
+	(void) unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_refused(&cases[i].problem, cases[i].words);
+}
+
+static void products_beyond_64_bits_are_refused_and_those_below_are_not(void **unused)
+{
+	const int64_t big = (int64_t) 1 << 58;
+	const struct cpa_problem fits = { 1, 1, 1, 1, 1, big, big, .scale = 1 };
+	const struct {
+		const char *words;
+		struct cpa_problem problem;
+	} cases[] = {
+		{ "bytes of q", { 1, 1, 1, 1, 1, 4 * big, 1, .scale = 1 } },
+		{ "bytes of q", { 1, 3, 1, 1, 1, (int64_t) 1 << 59, 1, .scale = 1 } },
+		{ "bytes of k", { 1, 1, 4, 1, 1, big, 1, .scale = 1 } },
+		{ "bytes of v", { 1, 1, 4, 1, 1, 1, big, .scale = 1 } },
+		{ "bytes of o", { 1, 1, 1, 4, 1, 1, big, .scale = 1 } },
+		{ "bytes of o", { 1, 4, 1, 1, 1, 1, big, .scale = 1 } },
+		{ "pairs",
+			{ 1, (int64_t) 1 << 32, (int64_t) 1 << 31, 1, 1, 1, 1, .scale = 1 } },
+		{ "pairs",
+			{ 8, (int64_t) 1 << 30, (int64_t) 1 << 30, 1, 1, 1, 1, .scale = 1 } },
+		{ "pairs",
+			{ 1, (int64_t) 1 << 30, (int64_t) 1 << 30, 8, 1, 1, 1, .scale = 1 } },
+	};
+	struct cpa_error error;
+
+	(void) unused;
+	assert_int_equal(cpa_problem_check(&fits, &error), CPA_OK);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_refused(&cases[i].problem, cases[i].words);
+}
+
+static void scales_must_be_finite_and_positive(void **unused)
+{
+	const double scales[] = { 0, -1, INFINITY, NAN, -0.0 };
+
+	(void) unused;
+	for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+		struct cpa_problem problem = small;
+
+		problem.scale = scales[i];
+		assert_refused(&problem, "scale = ");
+	}
+}
+
+static void dtypes_and_offsets_out_of_range_are_refused(void **unused)
+{
+	struct cpa_problem problem = small;
+	struct cpa_error error;
+
+	(void) unused;
+	memset(&problem.dtype, 0x7f, sizeof problem.dtype);
+	assert_refused(&problem, "dtype");
+	problem = small;
+	problem.rule.offset = INT64_MAX;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK); /* not used */
+	problem.rule.causal = true;
+	assert_refused(&problem, "offset = 9223372036854775807");
+	problem.rule.offset = INT64_MIN;
+	assert_refused(&problem, "offset = -9223372036854775808");
+	problem.rule.offset = (int64_t) 1 << 61;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	assert_int_equal(cpa_rule_row(&problem, 0, 6).end, 5);
+}
+
+static void lse_is_fp64_for_fp64_alone(void **unused)
+{
+	struct cpa_problem problem = small;
+
+	(void) unused;
+	for (int dtype = 0; dtype < 4; dtype++) {
+		problem.dtype = (enum cpa_dtype) dtype;
+		assert_int_equal(cpa_problem_lse_dtype(&problem),
+			dtype == CPA_DTYPE_FP64 ? CPA_DTYPE_FP64 : CPA_DTYPE_FP32);
+	}
+}
+
+/* The definition: query t sees key j only if j <= t + offset. */
+static bool visible(const struct cpa_problem *problem, int64_t t, int64_t j)
+{
+	return !problem->rule.causal || j <= t + problem->rule.offset;
+}
+
+static void check_rows(const struct cpa_problem *problem)
+{
+	for (int64_t t = 0; t < problem->Sq; t++) {
+		for (int64_t b = 0; b < problem->B; b++) {
+			const struct cpa_range row = cpa_rule_row(problem, b, t);
+
+			assert_true(0 <= row.start && row.start <= row.end &&
+				row.end <= problem->Skv);
+			for (int64_t j = 0; j < problem->Skv; j++)
+				assert_int_equal(
+					visible(problem, t, j), j >= row.start && j < row.end);
+		}
+	}
+}
+
+static void check_hulls(const struct cpa_problem *problem)
+{
+	for (int64_t first = 0; first < problem->Sq; first++) {
+		for (int64_t last = first; last < problem->Sq; last++) {
+			const struct cpa_range hull = cpa_rule_hull(problem, first, last);
+			int64_t start = INT64_MAX, end = 0;
+
+			for (int64_t t = first; t <= last; t++) {
+				for (int64_t j = 0; j < problem->Skv; j++) {
+					if (!visible(problem, t, j))
+						continue;
+					start = j < start ? j : start;
+					end = j + 1 > end ? j + 1 : end;
+				}
+			}
+			assert_int_equal(hull.end - hull.start, start < end ? end - start : 0);
+			if (start < end)
+				assert_int_equal(hull.start, start);
+		}
+	}
+}
+
+static void queries_see_the_keys_of_the_rule(void **unused)
+{
+	(void) unused;
+	for (int64_t offset = -12; offset <= 12; offset++) {
+		for (int64_t sizes = 0; sizes < 25; sizes++) {
+			struct cpa_problem problem = small;
+
+			problem.Sq = 1 + sizes % 5 * 2;
+			problem.Skv = 1 + sizes / 5 * 2;
+			problem.rule =
+				(struct cpa_rule) { .causal = offset < 12, .offset = offset };
+			check_rows(&problem);
+			check_hulls(&problem);
+		}
+	}
+}
+
+static void a_sentence_that_is_too_long_is_cut(void **unused)
+{
+	struct cpa_error error;
+	char text[3000];
+
+	(void) unused;
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = '\0';
+	assert_int_equal(cpa_fail(&error, CPA_EXTERNAL, "%d %s", 7, text), CPA_EXTERNAL);
+	assert_int_equal(strlen(error.text), sizeof error.text - 1);
+	assert_memory_equal(error.text, "7 xxx", 5);
+}
+
+static void arenas_hand_out_zeroed_aligned_memory_of_its_own(void **unused)
+{
+	struct cpa_arena arena;
+	unsigned char *memory[200];
+	size_t total = 0;
+
+	(void) unused;
+	cpa_arena_init(&arena);
+	for (size_t i = 0; i < 200; i++) {
+		const size_t nbytes = i * i * 3 % 9001;
+
+		memory[i] = cpa_arena_alloc(&arena, nbytes);
+		assert_non_null(memory[i]);
+		assert_int_equal((uintptr_t) memory[i] % 16, 0);
+		for (size_t k = 0; k < nbytes; k++)
+			assert_int_equal(memory[i][k], 0);
+		memset(memory[i], (int) i, nbytes);
+		total += nbytes;
+		assert_true(arena.nbytes >= total);
+	}
+	for (size_t i = 0; i < 200; i++) { /* nobody wrote on anybody else */
+		for (size_t k = 0; k < i * i * 3 % 9001; k++)
+			assert_int_equal(memory[i][k], i);
+	}
+	cpa_arena_fini(&arena);
+	assert_null(arena.blocks);
+}
+
+static void an_arena_that_failed_stays_failed(void **unused)
+{
+	struct cpa_arena arena;
+	struct cpa_spans list = { 0 };
+
+	(void) unused;
+	cpa_arena_init(&arena);
+	assert_non_null(cpa_arena_alloc(&arena, 100));
+	assert_null(cpa_arena_alloc(&arena, SIZE_MAX - 7));
+	assert_true(arena.failed);
+	assert_null(cpa_arena_alloc(&arena, 1));
+	cpa_spans_append_range(&arena, &list, (struct cpa_range) { 0, 5 });
+	assert_int_equal(list.n, 0);
+	cpa_arena_fini(&arena);
+	assert_false(arena.failed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_small_problem_is_accepted),
+		cmocka_unit_test(each_size_below_one_is_named),
+		cmocka_unit_test(products_beyond_64_bits_are_refused_and_those_below_are_not),
+		cmocka_unit_test(scales_must_be_finite_and_positive),
+		cmocka_unit_test(dtypes_and_offsets_out_of_range_are_refused),
+		cmocka_unit_test(lse_is_fp64_for_fp64_alone),
+		cmocka_unit_test(queries_see_the_keys_of_the_rule),
+		cmocka_unit_test(a_sentence_that_is_too_long_is_cut),
+		cmocka_unit_test(arenas_hand_out_zeroed_aligned_memory_of_its_own),
+		cmocka_unit_test(an_arena_that_failed_stays_failed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
