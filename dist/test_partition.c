@@ -1,0 +1,279 @@
+/*
+ * test_partition.c - who holds what, and what is refused: the strict three refuse exactly what they
+ * must and say what would work, the anything three refuse nothing.
+ */
+#include "dist/test_cases.h"
+
+#include <stdio.h>
+
+static struct cpa_problem square(int64_t S, int64_t Hq, int64_t Hkv)
+{
+	return (struct cpa_problem){.B = 1, .Sq = S, .Skv = S, .Hq = Hq, .Hkv = Hkv, .D = 2, .Dv = 2,
+		.dtype = CPA_DTYPE_FP32, .scale = 1};
+}
+
+static enum cpa_status try_config(const struct cpa_problem *p, const struct cpa_config *c,
+	struct cpa_error *error)
+{
+	struct cpa_partition *part = NULL;
+	error->text[0] = '\0';
+	enum cpa_status s = cpa_partition_create(p, c, &part, error);
+	assert_true((s == CPA_OK) == (part != NULL));
+	assert_true((s == CPA_OK) == (error->text[0] == '\0'));
+	cpa_partition_destroy(part);
+	return s;
+}
+
+static struct cpa_config mesh(enum cpa_variant variant, const struct cpa_problem *p, int N, int R, int U)
+{
+	struct cpa_config c = cpa_config_default(variant, p);
+	c.batch_degree = N;
+	c.ring_degree = R;
+	c.ulysses_degree = U;
+	return c;
+}
+
+/* The rule of strictness, written down once more, over every small case. */
+static void strict_variants_refuse_exactly_what_does_not_divide(void **unused)
+{
+	(void)unused;
+	for (int64_t S = 1; S <= 12; S++)
+		for (int64_t Skv = 1; Skv <= 12; Skv += S % 3 + 1)
+			for (int Hkv = 1; Hkv <= 4; Hkv++)
+				for (int R = 1; R <= 4; R++)
+					for (int U = 1; U <= 4; U++)
+						for (int order = 0; order < 3; order++) {
+							struct cpa_problem p = square(S, 2 * Hkv, Hkv);
+							p.Skv = Skv;
+							struct cpa_config c = mesh(CPA_VARIANT_UNIFIED, &p, 1, R, U);
+							c.order = (enum cpa_order)order;
+							int parts = order == CPA_ORDER_ZIGZAG ? 2 * R * U : R * U;
+							bool divides = S % parts == 0 && Skv % parts == 0 &&
+								Hkv % U == 0;
+							struct cpa_error error;
+							assert_int_equal(try_config(&p, &c, &error),
+								divides ? CPA_OK : CPA_UNSUPPORTED);
+							c.variant = CPA_VARIANT_UNIFIED_ANYTHING;
+							c.split = c.split_kv = CPA_SPLIT_BALANCED;
+							assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+						}
+}
+
+struct refusal {
+	int64_t S, Hq, Hkv;
+	enum cpa_variant variant;
+	int R, U;
+	enum cpa_order order;
+	const char *words[4];
+};
+
+static void refusals_say_what_would_work(void **unused)
+{
+	(void)unused;
+	const struct refusal cases[] = {
+		{515, 8, 2, CPA_VARIANT_RING, 4, 1, CPA_ORDER_CONTIGUOUS,
+			{"S = 515", "R U = 4", "1, 5 would work", "ring_anything"}},
+		{16, 9, 3, CPA_VARIANT_ULYSSES, 1, 2, CPA_ORDER_CONTIGUOUS,
+			{"Hq = 9 heads", "ulysses degree 2", "1, 3 would work", "ulysses_anything"}},
+		{16, 8, 1, CPA_VARIANT_ULYSSES, 1, 2, CPA_ORDER_CONTIGUOUS,
+			{"Hkv = 1 heads", "degrees 1 would work", NULL}},
+		{12, 4, 4, CPA_VARIANT_UNIFIED, 2, 4, CPA_ORDER_CONTIGUOUS,
+			{"S = 12", "R U = 8", "1, 2, 3, 4, 6, 12 would work", "unified_anything"}},
+		{12, 4, 4, CPA_VARIANT_RING, 4, 1, CPA_ORDER_ZIGZAG,
+			{"2 R U (zigzag order) = 8", "1, 2, 3, 6 would work", NULL}},
+		{9, 4, 4, CPA_VARIANT_RING, 3, 1, CPA_ORDER_ZIGZAG,
+			{"no number of ranks works in zigzag order", "contiguous order", NULL}},
+		{9, 4, 4, CPA_VARIANT_RING, 1, 2, CPA_ORDER_CONTIGUOUS,
+			{"ring has no all-to-all", "ulysses degree 2 must be 1", "unified", NULL}},
+		{9, 4, 4, CPA_VARIANT_ULYSSES_ANYTHING, 2, 1, CPA_ORDER_CONTIGUOUS,
+			{"ulysses_anything has no ring", "ring degree 2 must be 1", "unified_anything", NULL}},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct cpa_problem p = square(cases[i].S, cases[i].Hq, cases[i].Hkv);
+		struct cpa_config c = mesh(cases[i].variant, &p, 1, cases[i].R, cases[i].U);
+		c.order = cases[i].order;
+		struct cpa_error error;
+		assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+		for (int w = 0; w < 4 && cases[i].words[w]; w++)
+			if (!strstr(error.text, cases[i].words[w]))
+				fail_msg("\"%s\" lacks \"%s\"", error.text, cases[i].words[w]);
+	}
+}
+
+/* The ranks that a sentence offers are accepted, all of them, and no other below 64. */
+static void what_a_refusal_offers_is_accepted(void **unused)
+{
+	(void)unused;
+	for (int64_t S = 2; S <= 60; S++)
+		for (int zigzag = 0; zigzag < 2; zigzag++) {
+			struct cpa_problem p = square(S, 4, 4);
+			struct cpa_error error, other;
+			struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 1, 61, 1);
+			c.order = zigzag ? CPA_ORDER_ZIGZAG : CPA_ORDER_CONTIGUOUS;
+			assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+			const char *list = strstr(error.text, "R U of ");
+			for (c.ring_degree = 1; c.ring_degree < 61; c.ring_degree++) {
+				char with_comma[16], before_would[32];
+				snprintf(with_comma, sizeof with_comma, " %d,", c.ring_degree);
+				snprintf(before_would, sizeof before_would, " %d would", c.ring_degree);
+				bool offered = list && (strstr(list, with_comma) || strstr(list, before_would));
+				assert_int_equal(try_config(&p, &c, &other) == CPA_OK, offered);
+			}
+		}
+}
+
+static void strict_variants_take_equal_shares_only(void **unused)
+{
+	(void)unused;
+	struct cpa_problem p = square(8, 4, 4);
+	struct cpa_error error;
+	struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 1, 2, 1);
+	const int64_t unequal[] = {5, 3}, equal[] = {4, 4}, short_sum[] = {4, 3};
+	c.split = CPA_SPLIT_GIVEN;
+	c.sizes = equal;
+	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+	c.sizes = unequal;
+	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "rank 1 3"));
+	c.variant = CPA_VARIANT_RING_ANYTHING;
+	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+	c.sizes = short_sum;
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_ULYSSES, &p, 1, 1, 2);
+	const int64_t heads[] = {3, 1};
+	c.heads = CPA_HEADS_GIVEN;
+	c.head_counts = heads;
+	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "--heads"));
+	c.variant = CPA_VARIANT_ULYSSES_ANYTHING;
+	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+}
+
+static void replicated_keys_and_few_batches_are_never_a_reason(void **unused)
+{
+	(void)unused;
+	struct cpa_problem p = square(8, 4, 4);
+	p.Skv = 7;
+	struct cpa_error error;
+	struct cpa_config c = mesh(CPA_VARIANT_UNIFIED, &p, 3, 2, 2);
+	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "Skv = 7"));
+	p.kv_replicated = true;
+	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+}
+
+static void nonsense_is_invalid_and_not_unsupported(void **unused)
+{
+	(void)unused;
+	struct cpa_problem p = square(8, 4, 4);
+	struct cpa_error error;
+	struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 0, 1, 1);
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_RING, &p, 1, -2, 1);
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_UNIFIED, &p, 2000000000, 2000000000, 2000000000);
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_RING, &p, 1, 2, 1);
+	c.direction = 0;
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	p.Hq = 3;
+	c.direction = 1;
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+}
+
+/* Ranks and coordinates are a bijection in either mesh order; ulysses is innermost by default. */
+static void ranks_and_coordinates_are_a_bijection(void **unused)
+{
+	(void)unused;
+	struct cpa_problem p = square(24, 12, 12);
+	for (int order = 0; order < 2; order++) {
+		struct cpa_config c = mesh(CPA_VARIANT_UNIFIED, &p, 2, 3, 4);
+		c.mesh = (enum cpa_mesh)order;
+		struct cpa_error error;
+		struct cpa_partition *part;
+		assert_int_equal(cpa_partition_create(&p, &c, &part, &error), CPA_OK);
+		for (int rank = 0; rank < 24; rank++) {
+			struct cpa_coords at = cpa_partition_coords(part, rank);
+			assert_in_range(at.r, 0, 2);
+			assert_in_range(at.u, 0, 3);
+			assert_int_equal(at.b, rank / 12);
+			assert_int_equal(cpa_partition_rank(part, at), rank);
+			assert_int_equal(order == 0 ? at.u : at.r, order == 0 ? rank % 4 : rank % 3);
+		}
+		cpa_partition_destroy(part);
+	}
+}
+
+/* Every (batch, token, head) of q belongs to one rank as input, and to one as work. */
+static void shards_and_work_cover_everything_once(void **unused)
+{
+	(void)unused;
+	for (uint64_t seed = 0; seed < 500; seed++) {
+		uint64_t state = seed;
+		struct cpa_problem p = random_problem(&state);
+		struct cpa_config c = random_config(&state, &p);
+		struct cpa_error error;
+		struct cpa_partition *part;
+		if (cpa_partition_create(&p, &c, &part, &error) != CPA_OK)
+			continue;
+		struct cpa_arena arena;
+		cpa_arena_init(&arena);
+		int64_t held = 0, worked = 0, keys = 0;
+		struct cpa_spans all_q = {0}, all_k = {0};
+		for (int rank = 0; rank < part->W; rank++) {
+			struct cpa_coords at = cpa_partition_coords(part, rank);
+			struct cpa_range b = cpa_partition_batches(part, at.b);
+			struct cpa_range h = cpa_partition_heads(part, at.u);
+			struct cpa_spans q = cpa_partition_q_shard(part, &arena, at.r, at.u);
+			struct cpa_spans k = cpa_partition_kv_shard(part, &arena, at.r, at.u);
+			held += (b.end - b.start) * cpa_spans_ntokens(&q);
+			worked += (b.end - b.start) * (h.end - h.start) *
+				cpa_spans_ntokens(&part->q_block[at.r]);
+			keys += (b.end - b.start) * cpa_spans_ntokens(&k);
+			if (at.b > 0)
+				continue;
+			assert_int_equal(cpa_spans_ncommon(&all_q, &q), 0);
+			all_q = cpa_spans_union(&arena, &all_q, &q);
+			if (!p.kv_replicated) {
+				assert_int_equal(cpa_spans_ncommon(&all_k, &k), 0);
+				all_k = cpa_spans_union(&arena, &all_k, &k);
+			}
+		}
+		assert_int_equal(held, p.B * p.Sq);
+		assert_int_equal(worked, p.B * p.Sq * p.Hq);
+		assert_int_equal(keys, p.B * p.Skv * (p.kv_replicated ? part->P : 1));
+		assert_int_equal(cpa_spans_ncommon_range(&all_q, (struct cpa_range){0, p.Sq}), p.Sq);
+		cpa_arena_fini(&arena);
+		cpa_partition_destroy(part);
+	}
+}
+
+static void the_table_of_variants_reads_back(void **unused)
+{
+	(void)unused;
+	for (int i = 0; i < CPA_NVARIANTS; i++) {
+		enum cpa_variant found;
+		const struct cpa_variant_info *info = cpa_variant_info((enum cpa_variant)i);
+		assert_true(cpa_variant_parse(info->name, &found));
+		assert_int_equal(found, i);
+		assert_int_equal(info->strict, strstr(info->name, "_anything") == NULL);
+	}
+	enum cpa_variant none;
+	assert_false(cpa_variant_parse("rings", &none));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(strict_variants_refuse_exactly_what_does_not_divide),
+		cmocka_unit_test(refusals_say_what_would_work),
+		cmocka_unit_test(what_a_refusal_offers_is_accepted),
+		cmocka_unit_test(strict_variants_take_equal_shares_only),
+		cmocka_unit_test(replicated_keys_and_few_batches_are_never_a_reason),
+		cmocka_unit_test(nonsense_is_invalid_and_not_unsupported),
+		cmocka_unit_test(ranks_and_coordinates_are_a_bijection),
+		cmocka_unit_test(shards_and_work_cover_everything_once),
+		cmocka_unit_test(the_table_of_variants_reads_back),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
