@@ -1,0 +1,173 @@
+/*
+ * host.c - device memory, transfers and events of devices that live in host memory.
+ *
+ * Work runs at submit, so an event is done as soon as it is recorded.  It is allocated all the
+ * same: a caller that forgets to free one is found by a leak checker here rather than on a GPU.
+ */
+#include "kernels/host.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Stands in front of each allocation; its size keeps what follows aligned. */
+struct head {
+	_Alignas(CPA_HOST_ALIGN) size_t nbytes;
+};
+
+struct cpa_device_event {
+	int queue;
+};
+
+/* Not rounded up, so that a checker of memory accesses sees the true end. */
+enum cpa_status cpa_host_alloc(
+	struct cpa_device *device, size_t nbytes, void **memory, struct cpa_error *error)
+{
+	void *block;
+
+	if (nbytes > PTRDIFF_MAX - sizeof(struct head) ||
+		posix_memalign(&block, CPA_HOST_ALIGN, sizeof(struct head) + nbytes))
+		return cpa_fail(error, CPA_NO_MEMORY, "device %s: %zu bytes are not to be had",
+			device->ops->name, nbytes);
+	((struct head *)block)->nbytes = nbytes;
+	device->nbytes += nbytes;
+	if (device->peak < device->nbytes)
+		device->peak = device->nbytes;
+	*memory = (struct head *)block + 1;
+	return CPA_OK;
+}
+
+void cpa_host_free(struct cpa_device *device, void *memory)
+{
+	struct head *head;
+
+	if (!memory)
+		return;
+	head = (struct head *)memory - 1;
+	assert(head->nbytes <= device->nbytes);
+	device->nbytes -= head->nbytes;
+	free(head);
+}
+
+enum cpa_status cpa_host_transfer(struct cpa_device *device, void *dst, const void *src,
+	size_t nbytes, struct cpa_error *error)
+{
+	(void)device;
+	(void)error;
+	if (nbytes)
+		memcpy(dst, src, nbytes);
+	return CPA_OK;
+}
+
+enum cpa_status cpa_host_supports(
+	struct cpa_device *device, const struct cpa_problem *problem, struct cpa_error *error)
+{
+	(void)device;
+	(void)problem;
+	(void)error;
+	return CPA_OK;
+}
+
+enum cpa_status cpa_host_poison(struct cpa_device *device, int queue, void *memory,
+	size_t nbytes, struct cpa_error *error)
+{
+	(void)device;
+	(void)queue;
+	(void)error;
+	if (nbytes)
+		memset(memory, 0xff, nbytes);
+	return CPA_OK;
+}
+
+enum cpa_status cpa_host_event_record(struct cpa_device *device, int queue,
+	struct cpa_device_event **event, struct cpa_error *error)
+{
+	struct cpa_device_event *made = malloc(sizeof *made);
+
+	if (!made)
+		return cpa_fail(error, CPA_NO_MEMORY, "device %s: no memory for an event",
+			device->ops->name);
+	made->queue = queue;
+	*event = made;
+	return CPA_OK;
+}
+
+enum cpa_status cpa_host_event_wait(struct cpa_device *device, int queue,
+	struct cpa_device_event *event, struct cpa_error *error)
+{
+	(void)device;
+	(void)queue;
+	(void)error;
+	assert(event);
+	return CPA_OK;
+}
+
+bool cpa_host_event_done(struct cpa_device *device, struct cpa_device_event *event)
+{
+	(void)device;
+	assert(event);
+	return true;
+}
+
+void cpa_host_event_free(struct cpa_device *device, struct cpa_device_event *event)
+{
+	(void)device;
+	free(event);
+}
+
+enum cpa_status cpa_host_create(const struct cpa_device_ops *ops,
+	struct cpa_arithmetic (*arithmetic)(const struct cpa_problem *), bool fp64_partials,
+	struct cpa_device **device, struct cpa_error *error)
+{
+	struct cpa_device *made = calloc(1, sizeof *made);
+
+	if (!made)
+		return cpa_fail(error, CPA_NO_MEMORY, "no memory for device %s", ops->name);
+	made->ops = ops;
+	made->arithmetic = arithmetic;
+	made->fp64_partials = fp64_partials;
+	*device = made;
+	return CPA_OK;
+}
+
+void cpa_host_destroy(struct cpa_device *device)
+{
+	free(device);
+}
+
+static struct cpa_range visible_row(const struct cpa_attend *attend, int64_t b, int64_t t)
+{
+	struct cpa_range keys = cpa_rule_row(attend->problem, b, t);
+
+	if (keys.start < keys.end) {
+		keys.start = cpa_spans_below(&attend->k_tokens, keys.start);
+		keys.end = cpa_spans_below(&attend->k_tokens, keys.end);
+	}
+	if (keys.start >= keys.end)
+		return (struct cpa_range){attend->nk, 0};
+	return keys;
+}
+
+struct cpa_range *cpa_host_visible(const struct cpa_attend *attend)
+{
+	int64_t nb = attend->batches.end - attend->batches.start;
+	struct cpa_range *visible = malloc((size_t)(nb * attend->nq) * sizeof *visible + 1);
+	struct cpa_range *row = visible;
+
+	if (!visible)
+		return NULL;
+	for (int64_t b = attend->batches.start; b < attend->batches.end; b++) {
+		int64_t left = attend->nq;
+
+		for (int s = 0; s < attend->q_tokens.n && left > 0; s++) {
+			struct cpa_span span = attend->q_tokens.at[s];
+
+			for (int64_t i = 0; i < span.count; i++)
+				for (int64_t w = 0; w < span.width && left > 0; w++, left--)
+					*row++ = visible_row(
+						attend, b, span.start + i * span.stride + w);
+		}
+		assert(left == 0);
+	}
+	return visible;
+}

@@ -1,0 +1,99 @@
+/*
+ * kernels.h - one device: what computes COPY, ATTEND and MERGE.
+ *
+ * The interface is shaped by the hardest user, a GPU: work is submitted to in-order queues, completion
+ * is asked for by events, memory is opaque.  The CPU devices run at submit.  A schedule is not known
+ * here; the executor turns its boxes into arrays.
+ */
+#ifndef CPA_KERNELS_H
+#define CPA_KERNELS_H
+
+#include "ref/ref.h"
+
+/* A box of device memory; strides in elements, features adjacent, heads of lse 1 wide. */
+struct cpa_array {
+	void *data; /* first element of the box */
+	enum cpa_dtype dtype;
+	int64_t token, batch, head; /* strides */
+};
+
+/* dst = src with a change of dtype (one rounding) where they differ.  src.data NULL: the identity
+ * partial, dst = fill (0 for o, -inf for lse). */
+struct cpa_copy {
+	struct cpa_array dst, src;
+	int64_t ntokens, nbatches, nheads, dim;
+	double fill;
+};
+
+/*
+ * One ATTEND: o and lse of nq query rows over nk keys, both by global ids.
+ *   q   [nq, nb, h.end-h.start, D]   k [nk, nb, kv heads, D]   v likewise, Dv
+ *   o, lse  out, a partial: natural-log lse; o = 0 and lse = -inf for rows that see none of the keys
+ * Query head h uses key head h/g - kv_first, g = Hq/Hkv.  q_tokens ascend within each span, k_tokens
+ * ascend throughout.  Outputs overlap no input.
+ */
+struct cpa_attend {
+	const struct cpa_problem *problem;
+	struct cpa_array q, k, v, o, lse;
+	int64_t nq, nk;
+	struct cpa_range batches, heads; /* global ids */
+	int64_t kv_first;                /* global id of key head 0 of k and v */
+	struct cpa_spans q_tokens, k_tokens;
+};
+
+/* a = merge(a, b) in place; dtypes of a and b may differ; the result is rounded once to a's. */
+struct cpa_merge {
+	struct cpa_array o_a, lse_a, o_b, lse_b;
+	int64_t ntokens, nbatches, nheads, dim;
+};
+
+struct cpa_device;
+struct cpa_device_event;
+
+struct cpa_device_ops {
+	const char *name;
+	/* Device memory. */
+	enum cpa_status (*alloc)(struct cpa_device *, size_t nbytes, void **memory, struct cpa_error *);
+	void (*free)(struct cpa_device *, void *memory);
+	/* Between host and device memory, blocking. */
+	enum cpa_status (*upload)(struct cpa_device *, void *dst, const void *src, size_t nbytes,
+		struct cpa_error *);
+	enum cpa_status (*download)(struct cpa_device *, void *dst, const void *src, size_t nbytes,
+		struct cpa_error *);
+	/* CPA_OK, or CPA_UNSUPPORTED with the reason and a device that can. */
+	enum cpa_status (*supports)(struct cpa_device *, const struct cpa_problem *, struct cpa_error *);
+	/* Submit to an in-order queue (0 compute, 1 communication, ...). */
+	enum cpa_status (*copy)(struct cpa_device *, int queue, const struct cpa_copy *, struct cpa_error *);
+	enum cpa_status (*attend)(struct cpa_device *, int queue, const struct cpa_attend *,
+		struct cpa_error *);
+	enum cpa_status (*merge)(struct cpa_device *, int queue, const struct cpa_merge *,
+		struct cpa_error *);
+	/* Sets bytes to 0xff (NaN in every dtype), in queue order: poison. */
+	enum cpa_status (*poison)(struct cpa_device *, int queue, void *memory, size_t nbytes,
+		struct cpa_error *);
+	/* An event stands for all work submitted to a queue so far. */
+	enum cpa_status (*event_record)(struct cpa_device *, int queue, struct cpa_device_event **,
+		struct cpa_error *);
+	enum cpa_status (*event_wait)(struct cpa_device *, int queue, struct cpa_device_event *,
+		struct cpa_error *);
+	bool (*event_done)(struct cpa_device *, struct cpa_device_event *);
+	void (*event_free)(struct cpa_device *, struct cpa_device_event *);
+	void (*destroy)(struct cpa_device *);
+};
+
+/* A device begins with this; its own state follows. */
+struct cpa_device {
+	const struct cpa_device_ops *ops;
+	struct cpa_arithmetic (*arithmetic)(const struct cpa_problem *); /* declared, for the bounds */
+	bool fp64_partials;   /* keeps partials in fp64 whatever the dtype (ref) */
+	size_t nbytes, peak;  /* allocated now and at most, exact */
+};
+
+/* "ref" and "cpu".  NULL name lists: cpa_device_name(i), NULL past the end. */
+const char *cpa_device_name(int i);
+const char *cpa_device_summary(int i);
+/* CPA_INVALID for an unknown name, CPA_UNSUPPORTED for one not built in or without hardware. */
+enum cpa_status cpa_device_create(const char *name, struct cpa_device **device, struct cpa_error *error);
+void cpa_device_destroy(struct cpa_device *device); /* NULL is allowed */
+
+#endif

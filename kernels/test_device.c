@@ -1,0 +1,178 @@
+/*
+ * test_device.c - the list of devices, memory, transfers, events and what devices declare.
+ */
+#include "kernels/kernels.h"
+#include "kernels/test_memory.h"
+
+#include <math.h>
+
+static struct cpa_device *make(const char *name)
+{
+	struct cpa_device *device = NULL;
+	struct cpa_error error;
+
+	assert_int_equal(cpa_device_create(name, &device, &error), CPA_OK);
+	assert_string_equal(device->ops->name, name);
+	return device;
+}
+
+static void every_listed_device_can_be_made(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	for (; cpa_device_name(n); n++) {
+		assert_non_null(cpa_device_summary(n));
+		cpa_device_destroy(make(cpa_device_name(n)));
+	}
+	assert_int_equal(n, 2);
+	assert_null(cpa_device_name(-1));
+	assert_null(cpa_device_summary(n));
+	cpa_device_destroy(NULL);
+}
+
+static void an_unknown_device_is_refused_with_the_list(void **state)
+{
+	struct cpa_device *device = NULL;
+	struct cpa_error error;
+
+	(void)state;
+	assert_int_equal(cpa_device_create("gpu", &device, &error), CPA_INVALID);
+	assert_null(device);
+	assert_string_equal(
+		error.text, "there is no device \"gpu\"; the devices are: ref, cpu");
+	assert_int_equal(cpa_device_create("", &device, &error), CPA_INVALID);
+	assert_int_equal(cpa_device_create("CPU", &device, &error), CPA_INVALID);
+}
+
+static void bytes_are_counted_exactly(void **state)
+{
+	struct cpa_device *device = make("cpu");
+	struct cpa_error error;
+	void *a, *b, *c;
+
+	(void)state;
+	assert_int_equal(device->ops->alloc(device, 13, &a, &error), CPA_OK);
+	assert_int_equal(device->ops->alloc(device, 1000, &b, &error), CPA_OK);
+	assert_int_equal(device->nbytes, 1013);
+	device->ops->free(device, a);
+	device->ops->free(device, NULL);
+	assert_int_equal(device->nbytes, 1000);
+	assert_int_equal(device->peak, 1013);
+	assert_int_equal(device->ops->alloc(device, 0, &c, &error), CPA_OK);
+	assert_non_null(c);
+	assert_int_equal((uintptr_t)b % 64, 0);
+	assert_int_equal((uintptr_t)c % 64, 0);
+	memset(b, 1, 1000);
+	device->ops->free(device, b);
+	device->ops->free(device, c);
+	assert_int_equal(device->nbytes, 0);
+	assert_int_equal(device->peak, 1013);
+	cpa_device_destroy(device);
+}
+
+static void memory_that_cannot_be_had_is_reported(void **state)
+{
+	struct cpa_device *device = make("ref");
+	struct cpa_error error;
+	void *memory = &error;
+
+	(void)state;
+	assert_int_equal(
+		device->ops->alloc(device, SIZE_MAX - 10, &memory, &error), CPA_NO_MEMORY);
+	assert_ptr_equal(memory, &error);
+	assert_non_null(strstr(error.text, "device ref"));
+	assert_int_equal(device->nbytes, 0);
+	assert_int_equal(device->peak, 0);
+	cpa_device_destroy(device);
+}
+
+static void what_was_uploaded_is_downloaded(void **state)
+{
+	struct cpa_device *device = make("cpu");
+	const char in[] = "thirteen bytes";
+	char out[sizeof in] = "";
+	struct cpa_error error;
+	void *memory;
+
+	(void)state;
+	assert_int_equal(device->ops->alloc(device, sizeof in, &memory, &error), CPA_OK);
+	assert_int_equal(device->ops->upload(device, memory, in, sizeof in, &error), CPA_OK);
+	assert_int_equal(device->ops->download(device, out, memory, sizeof in, &error), CPA_OK);
+	assert_string_equal(out, in);
+	assert_int_equal(device->ops->upload(device, memory, NULL, 0, &error), CPA_OK);
+	device->ops->free(device, memory);
+	cpa_device_destroy(device);
+}
+
+static void poison_is_not_a_number_in_any_dtype(void **state)
+{
+	struct cpa_device *device = make("cpu");
+	uint64_t memory[3] = {0, 0, 0};
+	struct cpa_error error;
+
+	(void)state;
+	assert_int_equal(device->ops->poison(device, 0, memory, 16, &error), CPA_OK);
+	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++)
+		assert_true(isnan(cpa_load((enum cpa_dtype)dtype, memory, 1)));
+	assert_int_equal(memory[2], 0);
+	assert_int_equal(device->ops->poison(device, 0, NULL, 0, &error), CPA_OK);
+	cpa_device_destroy(device);
+}
+
+static void events_are_done_when_recorded(void **state)
+{
+	struct cpa_device *device = make("ref");
+	struct cpa_device_event *event = NULL;
+	struct cpa_error error;
+
+	(void)state;
+	assert_int_equal(device->ops->event_record(device, 0, &event, &error), CPA_OK);
+	assert_non_null(event);
+	assert_true(device->ops->event_done(device, event));
+	assert_int_equal(device->ops->event_wait(device, 1, event, &error), CPA_OK);
+	device->ops->event_free(device, event);
+	device->ops->event_free(device, NULL);
+	cpa_device_destroy(device);
+}
+
+static void devices_declare_what_they_compute_in(void **state)
+{
+	struct cpa_device *ref = make("ref"), *cpu = make("cpu");
+	struct cpa_problem problem = {
+		1, 8, 8, 2, 1, 4, 4, CPA_DTYPE_FP64, 1, {false, 0}, false, true};
+	struct cpa_error error;
+
+	(void)state;
+	assert_true(ref->fp64_partials);
+	assert_false(cpu->fp64_partials);
+	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++) {
+		bool wide = dtype == CPA_DTYPE_FP64, half = dtype > CPA_DTYPE_FP32;
+
+		problem.dtype = (enum cpa_dtype)dtype;
+		assert_int_equal(ref->ops->supports(ref, &problem, &error), CPA_OK);
+		assert_int_equal(cpu->ops->supports(cpu, &problem, &error), CPA_OK);
+		assert_true(ref->arithmetic(&problem).u == 0x1p-53);
+		assert_false(ref->arithmetic(&problem).rounds_p);
+		assert_true(cpu->arithmetic(&problem).u == (wide ? 0x1p-53 : 0x1p-24));
+		assert_true(cpu->arithmetic(&problem).rounds_p == half);
+	}
+	cpa_device_destroy(ref);
+	cpa_device_destroy(cpu);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_listed_device_can_be_made),
+		cmocka_unit_test(an_unknown_device_is_refused_with_the_list),
+		cmocka_unit_test(bytes_are_counted_exactly),
+		cmocka_unit_test(memory_that_cannot_be_had_is_reported),
+		cmocka_unit_test(what_was_uploaded_is_downloaded),
+		cmocka_unit_test(poison_is_not_a_number_in_any_dtype),
+		cmocka_unit_test(events_are_done_when_recorded),
+		cmocka_unit_test(devices_declare_what_they_compute_in),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
