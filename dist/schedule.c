@@ -128,15 +128,27 @@ static bool meets(int64_t a, int64_t na, int64_t b, int64_t nb)
 	return a < b + nb && b < a + na;
 }
 
-static bool overlaps(const struct cpa_box *a, const struct cpa_box *b)
+/* Token progressions meet; exact where the steps agree or one is 1, else as if all between belonged. */
+static bool tokens_meet(const struct cpa_box *a, const struct cpa_box *b)
 {
-	if (!meets(a->batch, a->nbatches, b->batch, b->nbatches) ||
-	    !meets(a->head, a->nheads, b->head, b->nheads))
-		return false;
+	if (a->step < b->step)
+		return tokens_meet(b, a);
 	int64_t extent_a = (a->ntokens - 1) * a->step + 1, extent_b = (b->ntokens - 1) * b->step + 1;
 	if (!meets(a->token, extent_a, b->token, extent_b))
 		return false;
-	return a->step != b->step || (a->token - b->token) % a->step == 0;
+	if (a->step == b->step)
+		return (a->token - b->token) % a->step == 0;
+	if (b->step != 1 || a->token >= b->token)
+		return true;
+	/* the first of a at or behind the start of b */
+	int64_t first = a->token + (b->token - a->token + a->step - 1) / a->step * a->step;
+	return first < b->token + b->ntokens && first < a->token + extent_a;
+}
+
+static bool overlaps(const struct cpa_box *a, const struct cpa_box *b)
+{
+	return meets(a->batch, a->nbatches, b->batch, b->nbatches) &&
+		meets(a->head, a->nheads, b->head, b->nheads) && tokens_meet(a, b);
 }
 
 static bool covers(const struct cpa_box *outer, const struct cpa_box *inner)
@@ -287,17 +299,16 @@ struct cpa_box cpa_box_all(const struct cpa_schedule *s, int buffer)
 	return (struct cpa_box){buffer, 0, b->ntokens, 1, 0, b->nbatches, 0, b->nheads};
 }
 
-/* Walking the layout from the inside out: once an axis is not whole, all axes outside it must be 1. */
+/* A [B, S, H, D] box of several batch items may be one run too, but not in the order of the wire. */
 bool cpa_box_is_run(const struct cpa_buffer *b, const struct cpa_box *x)
 {
-	bool sbhd = b->layout == CPA_LAYOUT_SBHD;
-	int64_t outer = sbhd ? x->ntokens : x->nbatches;
-	int64_t inner = sbhd ? x->nbatches : x->ntokens, inner_all = sbhd ? b->nbatches : b->ntokens;
 	if (x->step != 1 && x->ntokens != 1)
 		return false;
 	if (x->nheads != b->nheads)
-		return outer == 1 && inner == 1;
-	return inner == inner_all || outer == 1;
+		return x->ntokens == 1 && x->nbatches == 1;
+	if (b->layout == CPA_LAYOUT_SBHD)
+		return x->nbatches == b->nbatches || x->ntokens == 1;
+	return x->nbatches == 1 || b->ntokens == 1;
 }
 
 int64_t cpa_box_nelements(const struct cpa_buffer *b, const struct cpa_box *x)

@@ -197,7 +197,7 @@ enum cpa_status cpa_schedule_finish(struct cpa_schedule *schedule, struct cpa_er
 
 /* All of the buffer. */
 struct cpa_box cpa_box_all(const struct cpa_schedule *schedule, int buffer);
-/* One run of memory: what a message box must be. */
+/* One run of memory in the order of the wire, [S, B, H, D]: what a message box must be. */
 bool cpa_box_is_run(const struct cpa_buffer *buffer, const struct cpa_box *box);
 int64_t cpa_box_nelements(const struct cpa_buffer *buffer, const struct cpa_box *box);
 
