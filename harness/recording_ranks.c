@@ -1,0 +1,455 @@
+/*
+ * recording_ranks.c - the rules for what the ranks of a distributed run held: config, spans, and that
+ * their outputs cover every (batch item, token, head) exactly once.
+ */
+#include "harness/recording_rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+/* What a dataset of a rank holds along one axis: rows (start, count, stride) as recorded. */
+struct axis {
+	const char *name;
+	char where[CPA_H5_WHERE];
+	int64_t limit; /* ids are below it */
+	int64_t nrows, *rows;
+	int64_t total; /* stored entries, padding included */
+};
+
+static enum cpa_status check_row(const struct axis *axis, int64_t i, struct cpa_error *error)
+{
+	const int64_t start = axis->rows[3 * i], count = axis->rows[3 * i + 1],
+		      stride = axis->rows[3 * i + 2];
+	bool padding = start == -1 && stride == 0;
+
+	if (count < 0 || (!padding && (start < 0 || stride < 1)))
+		return cpa_recording_refuse(error, axis->where, "row [%lld] is (%lld, %lld, %lld); expected "
+			"(start >= 0, count >= 0, stride >= 1), or (-1, count, 0) for padding", (long long)i,
+			(long long)start, (long long)count, (long long)stride);
+	if (!padding && count > 0 && (start >= axis->limit ||
+	    (count > 1 && (axis->limit - 1 - start) / stride < count - 1)))
+		return cpa_recording_refuse(error, axis->where, "row [%lld] is (%lld, %lld, %lld), which "
+			"leaves 0 to %lld, what the call has", (long long)i, (long long)start,
+			(long long)count, (long long)stride, (long long)axis->limit - 1);
+	if (count > INT64_MAX / 4 || axis->total > INT64_MAX / 4)
+		return cpa_recording_refuse(error, axis->where, "more entries than can be counted");
+	return CPA_OK;
+}
+
+static enum cpa_status read_rows(struct cpa_recording *recording, const struct cpa_h5_array *array,
+	struct axis *axis, struct cpa_error *error)
+{
+	char dims[100];
+	enum cpa_status status = CPA_OK;
+
+	if (array->class != CPA_H5_INTEGER || array->rank != 2 || array->dims[1] != 3) {
+		cpa_recording_print_dims(array, dims, sizeof dims);
+		return cpa_recording_refuse(error, array->where, "has the shape %s of type %s; expected "
+			"integers [n,3]: rows (start, count, stride)", dims, array->type);
+	}
+	axis->nrows = array->dims[0];
+	axis->rows = cpa_arena_alloc(&recording->arena, ((size_t)array->count + 1) * sizeof(int64_t));
+	if (!axis->rows)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	if (array->count > 0)
+		status = cpa_h5_read_integers(array, 0, array->count, axis->rows, error);
+	for (int64_t i = 0; i < axis->nrows && status == CPA_OK; i++) {
+		status = check_row(axis, i, error);
+		axis->total += axis->rows[3 * i + 1];
+	}
+	return status;
+}
+
+/* The attribute of the dataset, else of the rank, else (heads and batches) all. */
+static enum cpa_status read_axis(struct cpa_recording *recording, const char *rank, const char *dataset,
+	bool required, struct axis *axis, struct cpa_error *error)
+{
+	const char *path = cpa_h5_attribute_exists(recording->file, dataset, axis->name) ? dataset : rank;
+	struct cpa_h5_array array;
+	enum cpa_status status;
+
+	axis->total = 0;
+	cpa_recording_join(axis->where, path, '@', axis->name);
+	if (path == rank && !cpa_h5_attribute_exists(recording->file, rank, axis->name)) {
+		if (required)
+			return cpa_recording_refuse(error, axis->where, "missing; expected the tokens that "
+				"this rank holds, rows (start, count, stride)");
+		axis->nrows = 1;
+		axis->total = axis->limit;
+		axis->rows = cpa_arena_alloc(&recording->arena, 3 * sizeof(int64_t));
+		if (!axis->rows)
+			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+		axis->rows[1] = axis->limit;
+		axis->rows[2] = 1;
+		return CPA_OK;
+	}
+	status = cpa_h5_array_open(recording->file, path, axis->name, &array, error);
+	if (status != CPA_OK)
+		return status;
+	status = read_rows(recording, &array, axis, error);
+	cpa_h5_array_close(&array);
+	return status;
+}
+
+/* ---- coverage -------------------------------------------------------------------------------- */
+
+/* One bit for each (batch item, token, head) of o. */
+struct cover {
+	const struct cpa_call *call;
+	unsigned char *held;
+	bool *replicated; /* [Sq] */
+	bool any;         /* some rank has an o */
+};
+
+static enum cpa_status cover_init(struct cover *cover, const struct cpa_call *call,
+	struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &call->problem;
+	int64_t nbits = problem->B * problem->Sq * problem->Hq, token = 0;
+
+	cover->call = call;
+	cover->held = calloc((size_t)(nbits / 8 + 1), 1);
+	cover->replicated = calloc((size_t)problem->Sq, sizeof *cover->replicated);
+	if (!cover->held || !cover->replicated)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	for (int i = 0; i < call->nsegments; i++)
+		for (int64_t n = 0; n < call->segments[i].length; n++)
+			cover->replicated[token++] = call->segments[i].replicated;
+	return CPA_OK;
+}
+
+static enum cpa_status cover_one(struct cover *cover, const char *rank, int64_t b, int64_t t, int64_t h,
+	struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &cover->call->problem;
+	int64_t bit = (b * problem->Sq + t) * problem->Hq + h;
+	unsigned char mask = (unsigned char)(1u << (bit % 8));
+
+	if ((cover->held[bit / 8] & mask) && !cover->replicated[t])
+		return cpa_recording_refuse(error, rank, "holds token %lld (batch item %lld, head %lld) of o, "
+			"which was held already; expected each exactly once over all ranks", (long long)t,
+			(long long)b, (long long)h);
+	cover->held[bit / 8] |= mask;
+	return CPA_OK;
+}
+
+/* Marks rows x rows x rows; padding is none of them.  Rows stay within the problem: see check_row(). */
+static enum cpa_status cover_box(struct cover *cover, const char *rank, const struct axis axes[3],
+	struct cpa_error *error)
+{
+	const struct axis *batches = &axes[0], *tokens = &axes[1], *heads = &axes[2];
+	enum cpa_status status = CPA_OK;
+
+	cover->any = true;
+	for (int64_t i = 0; i < batches->nrows * tokens->nrows * heads->nrows; i++) {
+		const int64_t *b = &batches->rows[3 * (i / heads->nrows / tokens->nrows)];
+		const int64_t *t = &tokens->rows[3 * (i / heads->nrows % tokens->nrows)];
+		const int64_t *h = &heads->rows[3 * (i % heads->nrows)];
+		int64_t n = b[0] < 0 || t[0] < 0 || h[0] < 0 || h[1] == 0 ? 0 : b[1] * t[1];
+
+		for (int64_t j = 0; j < n; j++)
+			for (int64_t k = 0; k < h[1] && status == CPA_OK; k++)
+				status = cover_one(cover, rank, b[0] + j / t[1] * b[2],
+					t[0] + j % t[1] * t[2], h[0] + k * h[2], error);
+		if (status != CPA_OK)
+			return status;
+	}
+	return CPA_OK;
+}
+
+static enum cpa_status cover_check(const struct cover *cover, const char *ranks, struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &cover->call->problem;
+	int64_t nbits = problem->B * problem->Sq * problem->Hq;
+
+	for (int64_t bit = 0; bit < nbits && cover->any; bit++)
+		if (!(cover->held[bit / 8] >> (bit % 8) & 1))
+			return cpa_recording_refuse(error, ranks, "no rank holds token %lld (batch item %lld, "
+				"head %lld) of o; expected each exactly once over all ranks",
+				(long long)(bit / problem->Hq % problem->Sq),
+				(long long)(bit / problem->Hq / problem->Sq), (long long)(bit % problem->Hq));
+	return CPA_OK;
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+/* The spans of one dataset against its shape; o also into cover. */
+static enum cpa_status judge_spans(struct cpa_recording *recording,
+	const struct cpa_recording_entry *entry, const char *rank, const char *name,
+	const struct cpa_recording_shape *shape, struct cover *cover, struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &entry->call.problem;
+	const bool keys = strcmp(name, "k") == 0 || strcmp(name, "v") == 0;
+	const int64_t stored[3] = {shape->B, shape->S, shape->H};
+	struct axis axes[3] = {
+		{.name = "batches", .limit = problem->B},
+		{.name = "tokens", .limit = keys ? problem->Skv : problem->Sq},
+		{.name = "heads", .limit = keys ? problem->Hkv : problem->Hq},
+	};
+	char dataset[CPA_H5_WHERE];
+	enum cpa_status status;
+
+	cpa_recording_join(dataset, rank, '/', name);
+	for (int i = 0; i < 3; i++) {
+		status = read_axis(recording, rank, dataset, i == 1, &axes[i], error);
+		if (status != CPA_OK)
+			return status;
+		if (axes[i].total != stored[i])
+			return cpa_recording_refuse(error, axes[i].where, "says %lld %s; expected %lld, what "
+				"%s has", (long long)axes[i].total, axes[i].name, (long long)stored[i],
+				dataset);
+	}
+	return strcmp(name, "o") == 0 ? cover_box(cover, rank, axes, error) : CPA_OK;
+}
+
+static enum cpa_status judge_tensor(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *rank, const char *name, struct cover *cover, struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &entry->call.problem;
+	const bool lse = strcmp(name, "lse") == 0;
+	const int64_t D = lse ? 1 : *name == 'q' || *name == 'k' ? problem->D : problem->Dv;
+	struct cpa_recording_shape shape;
+	struct cpa_h5_array array;
+	enum cpa_status status;
+
+	status = cpa_recording_tensor(recording, entry, rank, name, &array, &shape, error);
+	if (status != CPA_OK)
+		return status;
+	if (shape.D != D)
+		status = cpa_recording_refuse(error, array.where, "has vectors of %lld; expected %lld, as the "
+			"call", (long long)shape.D, (long long)D);
+	else if (lse && shape.dtype != CPA_DTYPE_FP32 && shape.dtype != CPA_DTYPE_FP64)
+		status = cpa_recording_refuse(error, array.where, "is of type %s; expected float32 or float64",
+			array.type);
+	else
+		status = judge_spans(recording, entry, rank, name, &shape, cover, error);
+	if (status == CPA_OK)
+		status = cpa_recording_scan(recording, &array,
+			lse ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE, error);
+	cpa_h5_array_close(&array);
+	return status;
+}
+
+static enum cpa_status judge_rank(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *ranks, const char *number, struct cover *cover, struct cpa_error *error)
+{
+	static const char *const known[] = {"q", "k", "v", "o", "lse", NULL};
+	char path[CPA_H5_WHERE], prefix[40];
+	struct cpa_h5_names links;
+	enum cpa_status status;
+
+	cpa_recording_join(path, ranks, '/', number);
+	status = cpa_recording_group(recording, path, &links, error);
+	for (int i = 0; known[i] && status == CPA_OK; i++)
+		if (cpa_recording_has(&links, known[i]))
+			status = judge_tensor(recording, entry, path, known[i], cover, error);
+	snprintf(prefix, sizeof prefix, "ranks/%.12s/", number);
+	cpa_recording_note_unknown(entry, &links, known, prefix);
+	return status;
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+/* -1 for a name that is not a number at all, -2 for leading zeros or too large a number. */
+static int64_t rank_number(const char *name)
+{
+	size_t n = strspn(name, "0123456789");
+
+	if (n == 0 || name[n] != '\0')
+		return -1;
+	if (n > 9 || (n > 1 && name[0] == '0'))
+		return -2;
+	return strtol(name, NULL, 10);
+}
+
+/* Which links are ranks: at[r] is the name of rank r, NULL where the file has none. */
+struct rank_list {
+	int64_t world;
+	bool subset;
+	const char **at;
+};
+
+static enum cpa_status number_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *ranks, const struct cpa_h5_names *links, struct rank_list *list,
+	struct cpa_error *error)
+{
+	int nranks = 0;
+
+	list->at = cpa_arena_alloc(&recording->arena, ((size_t)list->world + 1) * sizeof *list->at);
+	if (!list->at)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	for (int i = 0; i < links->n; i++) {
+		int64_t r = rank_number(links->at[i]);
+
+		if (r == -1)
+			continue;
+		if (r < 0 || r >= list->world)
+			return cpa_fail(error, CPA_INVALID, "%s/%.60s: expected the ranks 0 to %lld, in "
+				"decimal without leading zeros and without gaps", ranks, links->at[i],
+				(long long)list->world - 1);
+		list->at[r] = links->at[i];
+		nranks++;
+	}
+	list->subset = nranks < list->world;
+	entry->call.nranks = nranks;
+	return CPA_OK;
+}
+
+static enum cpa_status list_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *ranks, struct rank_list *list, struct cpa_error *error)
+{
+	static const char *const none[] = {NULL};
+	struct cpa_h5_names links, unknown = {0};
+	enum cpa_status status;
+	bool present;
+
+	status = cpa_recording_group(recording, ranks, &links, error);
+	if (status != CPA_OK)
+		return status;
+	for (int i = 0; i < links.n; i++) {
+		if (rank_number(links.at[i]) == -1) {
+			unknown = (struct cpa_h5_names){1, &links.at[i], &links.hard[i]};
+			cpa_recording_note_unknown(entry, &unknown, none, "ranks/");
+		} else {
+			list->world++;
+		}
+	}
+	status = cpa_recording_integers(recording, ranks, "world_size", false, 1, &list->world, &present,
+		error);
+	if (status != CPA_OK)
+		return status;
+	if (list->world < 1 || list->world > CPA_H5_MAX_NAMES)
+		return cpa_recording_refuse(error, ranks, "%lld ranks%s; expected 1 to %d",
+			(long long)list->world, present ? " (world_size)" : "", (int)CPA_H5_MAX_NAMES);
+	return number_ranks(recording, entry, ranks, &links, list, error);
+}
+
+static enum cpa_status judge_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	struct rank_list *list, struct cpa_error *error)
+{
+	char ranks[CPA_H5_WHERE];
+	struct cover cover = {0};
+	enum cpa_status status;
+
+	cpa_recording_join(ranks, entry->where, '/', "ranks");
+	status = list_ranks(recording, entry, ranks, list, error);
+	if (status == CPA_OK)
+		status = cover_init(&cover, &entry->call, error);
+	for (int64_t r = 0; status == CPA_OK && r < list->world; r++)
+		if (list->at[r])
+			status = judge_rank(recording, entry, ranks, list->at[r], &cover, error);
+	if (status == CPA_OK && !list->subset)
+		status = cover_check(&cover, ranks, error);
+	free(cover.held);
+	free(cover.replicated);
+	return status;
+}
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+static const char *const degree_names[] = {"batch_degree", "ring_degree", "ulysses_degree"};
+
+/* degrees [3] out; world 0: the number of ranks is not known. */
+static enum cpa_status read_degrees(struct cpa_recording *recording, const char *config, int64_t world,
+	int64_t *degrees, struct cpa_error *error)
+{
+	int largest = 0;
+	int64_t product = 1;
+
+	for (int i = 0; i < 3; i++) {
+		enum cpa_status status;
+		bool present;
+
+		degrees[i] = 1;
+		status = cpa_recording_integers(recording, config, degree_names[i], false, 1, &degrees[i],
+			&present, error);
+		if (status != CPA_OK)
+			return status;
+		if (degrees[i] < 1 || degrees[i] > INT32_MAX / product)
+			return cpa_fail(error, CPA_INVALID, "%s@%s: is %lld; expected 1 or more, and a product "
+				"within the number of ranks", config, degree_names[i], (long long)degrees[i]);
+		product *= degrees[i];
+		if (degrees[i] > degrees[largest])
+			largest = i;
+	}
+	if (world > 0 && product != world)
+		return cpa_fail(error, CPA_INVALID, "%s@%s: is %lld; batch %lld x ring %lld x ulysses %lld is "
+			"%lld, expected the number of ranks, %lld", config, degree_names[largest],
+			(long long)degrees[largest], (long long)degrees[0], (long long)degrees[1],
+			(long long)degrees[2], (long long)product, (long long)world);
+	return CPA_OK;
+}
+
+/* sizes: one for each context-parallel rank; with one segment they sum to its length. */
+static enum cpa_status check_sizes(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *config, const int64_t *degrees, struct cpa_error *error)
+{
+	const int64_t P = degrees[1] * degrees[2], Sq = entry->call.problem.Sq;
+	int64_t *sizes, sum = 0;
+	enum cpa_status status;
+	bool present;
+
+	if (P > CPA_H5_MAX_VALUES || !cpa_h5_attribute_exists(recording->file, config, "sizes"))
+		return CPA_OK;
+	sizes = cpa_arena_alloc(&recording->arena, (size_t)P * sizeof *sizes);
+	if (!sizes)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	status = cpa_recording_integers(recording, config, "sizes", false, P, sizes, &present, error);
+	for (int64_t i = 0; i < P && status == CPA_OK; i++) {
+		if (sizes[i] < 0 || sizes[i] > Sq)
+			return cpa_fail(error, CPA_INVALID, "%s@sizes: element [%lld] is %lld; expected 0 to "
+				"%lld", config, (long long)i, (long long)sizes[i], (long long)Sq);
+		sum += sizes[i];
+	}
+	if (status == CPA_OK && entry->call.nsegments <= 1 && sum != Sq)
+		return cpa_fail(error, CPA_INVALID, "%s@sizes: sum to %lld; expected %lld, the number of query "
+			"tokens", config, (long long)sum, (long long)Sq);
+	return status;
+}
+
+static enum cpa_status judge_config(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	int64_t world, struct cpa_error *error)
+{
+	static const char *const known[] = {"batch_degree", "ring_degree", "ulysses_degree", "rotate",
+		"split", "order", "sizes", "convert_to_fp32", "system", "variant", "backend", "mesh", NULL};
+	static const char *const rotates[] = {"allgather", "p2p", "direct", "alltoall", NULL};
+	static const char *const splits[] = {"equal", "balanced", "ceil", "given", NULL};
+	static const char *const orders[] = {"contiguous", "zigzag", "striped", NULL};
+	int64_t degrees[3], convert = 0;
+	char config[CPA_H5_WHERE];
+	struct cpa_h5_names names;
+	enum cpa_status status;
+	bool present;
+	int choice = 0;
+
+	cpa_recording_join(config, entry->where, '/', "config");
+	if ((status = cpa_recording_group(recording, config, &names, error)) != CPA_OK ||
+	    (status = cpa_h5_attributes(recording->file, config, &recording->arena, &names, error)) !=
+		    CPA_OK ||
+	    (status = cpa_recording_choice(recording, config, "rotate", rotates, &choice, error)) != CPA_OK ||
+	    (status = cpa_recording_choice(recording, config, "order", orders, &choice, error)) != CPA_OK ||
+	    (status = cpa_recording_choice(recording, config, "split", splits, &choice, error)) != CPA_OK ||
+	    (status = cpa_recording_integers(recording, config, "convert_to_fp32", true, 1, &convert,
+		     &present, error)) != CPA_OK ||
+	    (status = read_degrees(recording, config, world, degrees, error)) != CPA_OK ||
+	    (status = check_sizes(recording, entry, config, degrees, error)) != CPA_OK)
+		return status;
+	cpa_recording_note_unknown(entry, &names, known, "config@");
+	return CPA_OK;
+}
+
+enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	struct cpa_error *error)
+{
+	struct rank_list list = {0};
+	enum cpa_status status = CPA_OK;
+
+	if (cpa_recording_has(&entry->links, "ranks"))
+		status = judge_ranks(recording, entry, &list, error);
+	if (status == CPA_OK && cpa_recording_has(&entry->links, "config"))
+		status = judge_config(recording, entry, list.world, error);
+	return status;
+}

@@ -1,0 +1,260 @@
+/*
+ * test_recording_write.c - what is written reads back as the same numbers, and a write that fails says
+ * why and leaves what was there before.
+ */
+#include "harness/test_recording.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/cpattn-test-XXXXXX";
+static char path[sizeof directory + 20];
+
+static int make_directory(void **state)
+{
+	(void)state;
+	if (!mkdtemp(directory))
+		return -1;
+	snprintf(path, sizeof path, "%s/run.h5", directory);
+	return 0;
+}
+
+static int remove_directory(void **state)
+{
+	(void)state;
+	unlink(path);
+	return rmdir(directory);
+}
+
+static int nfiles(void)
+{
+	DIR *list = opendir(directory);
+	int n = 0;
+
+	assert_non_null(list);
+	for (struct dirent *entry; (entry = readdir(list));)
+		n += entry->d_name[0] != '.';
+	closedir(list);
+	return n;
+}
+
+/* ---- round trip ------------------------------------------------------------------------------ */
+
+/* n elements of dtype: all the kinds of finite numbers that it has. */
+static void *make_tensor(enum cpa_dtype dtype, int64_t n, uint64_t seed)
+{
+	void *data = malloc((size_t)n * cpa_dtype_nbytes(dtype));
+
+	assert_non_null(data);
+	for (int64_t i = 0; i < n; i++) {
+		seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		switch (i) {
+		case 0:
+			cpa_store(dtype, data, i, cpa_dtype_max(dtype));
+			break;
+		case 1:
+			cpa_store(dtype, data, i, -0.0);
+			break;
+		case 2: /* subnormal in float16 and float32 */
+			cpa_store(dtype, data, i, dtype == CPA_DTYPE_FP16 ? 0x1p-24 : 0x1p-140);
+			break;
+		default:
+			cpa_store(dtype, data, i, ((double)(seed >> 11) * 0x1p-53 - 0.5) * 8);
+		}
+	}
+	return data;
+}
+
+static void check_tensor(struct cpa_recording *recording, const char *name, int64_t B, int64_t S,
+	int64_t row, enum cpa_dtype dtype, const void *expected)
+{
+	size_t nbytes = (size_t)(B * S * row) * cpa_dtype_nbytes(dtype);
+	struct cpa_span span = {0, S, S, 1};
+	const struct cpa_spans all = {&span, 1, 1};
+	void *found = malloc(nbytes);
+	struct cpa_error error = {""};
+
+	assert_non_null(found);
+	if (cpa_recording_read(recording, 0, name, (struct cpa_range){0, B}, &all, dtype, found, &error) !=
+	    CPA_OK)
+		fail_msg("%s: %s", name, error.text);
+	assert_memory_equal(found, expected, nbytes);
+	free(found);
+}
+
+static void check_round_trip(const struct cpa_problem *p)
+{
+	const enum cpa_dtype wide = cpa_problem_lse_dtype(p);
+	void *q = make_tensor(p->dtype, p->B * p->Sq * p->Hq * p->D, 1);
+	void *k = make_tensor(p->dtype, p->B * p->Skv * p->Hkv * p->D, 2);
+	void *v = make_tensor(p->dtype, p->B * p->Skv * p->Hkv * p->Dv, 3);
+	void *o = make_tensor(p->dtype, p->B * p->Sq * p->Hq * p->Dv, 4);
+	void *lse = make_tensor(wide, p->B * p->Sq * p->Hq, 5);
+	struct cpa_recording *recording = NULL;
+	const struct cpa_call *call = NULL;
+	struct cpa_error error = {""};
+
+	cpa_store(wide, lse, 3, -INFINITY);
+	if (cpa_recording_write(path, "00_test", p, q, k, v, o, lse, "a test", &error) != CPA_OK ||
+	    cpa_recording_open(path, &recording, &error) != CPA_OK ||
+	    cpa_recording_call(recording, 0, &call, &error) != CPA_OK)
+		fail_msg("%s: %s", cpa_dtype_name(p->dtype), error.text);
+	assert_string_equal(call->name, "00_test");
+	assert_null(call->unsupported);
+	assert_string_equal(call->notes, "");
+	assert_true(call->problem.B == p->B && call->problem.Sq == p->Sq && call->problem.Skv == p->Skv);
+	assert_true(call->problem.Hq == p->Hq && call->problem.Hkv == p->Hkv);
+	assert_true(call->problem.D == p->D && call->problem.Dv == p->Dv);
+	assert_true(call->problem.dtype == p->dtype && call->problem.scale == p->scale);
+	assert_true(call->problem.rule.causal == p->rule.causal);
+	assert_true(call->problem.rule.offset == p->rule.offset);
+	assert_true(call->problem.kv_replicated == p->kv_replicated);
+	check_tensor(recording, "q", p->B, p->Sq, p->Hq * p->D, p->dtype, q);
+	check_tensor(recording, "k", p->B, p->Skv, p->Hkv * p->D, p->dtype, k);
+	check_tensor(recording, "v", p->B, p->Skv, p->Hkv * p->Dv, p->dtype, v);
+	check_tensor(recording, "o", p->B, p->Sq, p->Hq * p->Dv, p->dtype, o);
+	check_tensor(recording, "lse", p->B, p->Sq, p->Hq, wide, lse);
+	cpa_recording_close(recording);
+	free(q);
+	free(k);
+	free(v);
+	free(o);
+	free(lse);
+}
+
+static void what_is_written_reads_back_the_same(void **state)
+{
+	const struct cpa_problem causal = {.B = 2, .Sq = 5, .Skv = 9, .Hq = 4, .Hkv = 2, .D = 8, .Dv = 6,
+		.scale = 0.3, .rule = {true, 4}, .lse = true};
+	const struct cpa_problem cross = {.B = 1, .Sq = 7, .Skv = 3, .Hq = 3, .Hkv = 3, .D = 5, .Dv = 5,
+		.scale = 1.5, .kv_replicated = true, .lse = true};
+
+	(void)state;
+	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++) {
+		struct cpa_problem p = causal;
+
+		p.dtype = (enum cpa_dtype)dtype;
+		check_round_trip(&p);
+		p = cross;
+		p.dtype = (enum cpa_dtype)dtype;
+		check_round_trip(&p);
+	}
+	assert_int_equal(nfiles(), 1);
+}
+
+/* Tensors above what is read at a time: cut within a batch item, and over to the next. */
+static void large_tensors_are_read_and_judged_in_pieces(void **state)
+{
+	const struct cpa_problem p = {.B = 3, .Sq = 1100, .Skv = 3, .Hq = 4, .Hkv = 4, .D = 128, .Dv = 8,
+		.dtype = CPA_DTYPE_FP64, .scale = 0.1, .lse = true};
+	const int64_t row = p.Hq * p.D, n = p.B * p.Sq * row;
+	/* Element and its index: the last of all, and the two sides of an edge. */
+	static const struct {
+		int64_t b, t, last;
+		const char *index;
+	} places[] = {{2, 1099, 511, "[2,1099,3,127]"}, {0, 1023, 511, "[0,1023,3,127]"},
+		{1, 1024, 0, "[1,1024,0,0]"}, {2, 0, 0, "[2,0,0,0]"}};
+
+	(void)state;
+	check_round_trip(&p);
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		double *q = make_tensor(CPA_DTYPE_FP64, n, 1);
+		struct cpa_recording *recording = NULL;
+		const struct cpa_call *call = NULL;
+		struct cpa_error error = {""};
+
+		q[(places[i].b * p.Sq + places[i].t) * row + places[i].last] = NAN;
+		assert_int_equal(cpa_recording_write(path, "00", &p, q, q + 1, q + 1, NULL, NULL, NULL,
+					 &error), CPA_OK);
+		assert_int_equal(cpa_recording_open(path, &recording, &error), CPA_OK);
+		assert_int_equal(cpa_recording_call(recording, 0, &call, &error), CPA_INVALID);
+		if (!strstr(error.text, places[i].index))
+			fail_msg("expected %s: %s", places[i].index, error.text);
+		cpa_recording_close(recording);
+		free(q);
+	}
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static const struct cpa_problem small = {.B = 1, .Sq = 16, .Skv = 16, .Hq = 2, .Hkv = 2, .D = 16,
+	.Dv = 16, .dtype = CPA_DTYPE_FP64, .scale = 0.25, .lse = true};
+
+static enum cpa_status write_small(const char *to, const char *call, struct cpa_error *error)
+{
+	void *q = make_tensor(CPA_DTYPE_FP64, 16 * 2 * 16, 1);
+	enum cpa_status status = cpa_recording_write(to, call, &small, q, q, q, NULL, NULL, NULL, error);
+
+	free(q);
+	return status;
+}
+
+/* A file size limit stands in for a full disk: write() fails part of the way in both cases. */
+static void a_full_disk_is_reported_and_leaves_what_was_there(void **state)
+{
+	struct rlimit old, low;
+	struct cpa_error error = {""};
+	struct stat before, after;
+	enum cpa_status status;
+
+	(void)state;
+	assert_int_equal(write_small(path, "00_first", &error), CPA_OK);
+	assert_int_equal(stat(path, &before), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	low = old;
+	low.rlim_cur = 5000;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+	status = write_small(path, "00_second", &error);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_int_equal(status, CPA_EXTERNAL);
+	assert_non_null(strstr(error.text, strerror(EFBIG)));
+	assert_non_null(strstr(error.text, path));
+	assert_int_equal(nfiles(), 1);
+	assert_int_equal(stat(path, &after), 0);
+	assert_true(after.st_ino == before.st_ino && after.st_size == before.st_size);
+}
+
+static void a_directory_that_is_not_there_is_reported(void **state)
+{
+	struct cpa_error error = {""};
+
+	(void)state;
+	assert_int_equal(write_small("/nowhere/at/all.h5", "00_x", &error), CPA_EXTERNAL);
+	assert_non_null(strstr(error.text, "No such file or directory"));
+	/* A directory in the place of the file: only the rename fails. */
+	assert_int_equal(write_small(directory, "00_x", &error), CPA_EXTERNAL);
+	assert_non_null(strstr(error.text, directory));
+}
+
+static void names_and_problems_that_cannot_be_recorded_are_refused(void **state)
+{
+	struct cpa_problem replicated = small;
+	struct cpa_error error = {""};
+	const double one = 1;
+
+	(void)state;
+	assert_int_equal(write_small(path, "a/b", &error), CPA_INVALID);
+	assert_int_equal(write_small(path, "", &error), CPA_INVALID);
+	replicated.kv_replicated = true;
+	assert_int_equal(cpa_recording_write(path, "00", &replicated, &one, &one, &one, NULL, NULL, NULL,
+				 &error), CPA_UNSUPPORTED);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_written_reads_back_the_same),
+		cmocka_unit_test(large_tensors_are_read_and_judged_in_pieces),
+		cmocka_unit_test(a_full_disk_is_reported_and_leaves_what_was_there),
+		cmocka_unit_test(a_directory_that_is_not_there_is_reported),
+		cmocka_unit_test(names_and_problems_that_cannot_be_recorded_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
