@@ -1,0 +1,309 @@
+/*
+ * fault.c - which faults there are, and where each can be planted.
+ *
+ * A fault leaves what travels alone: where it spoils keys, it does so for one reader and puts
+ * them back, so that only outputs of its own rank are wrong and the place can be told.
+ */
+#include "harness/fault_plant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum fault {
+	HOP_SKIPPED,
+	WRONG_RANK_KV,
+	LSE_BASE_2,
+	MERGE_LOST,
+	HEAD_SWAPPED,
+	PAD_KEY_COUNTED,
+	STALE_BUFFER,
+	LSE_ZERO_START,
+	NFAULTS
+};
+
+static const struct {
+	const char *name, *summary, *seen_in;
+} table[NFAULTS] = {
+	{"hop-skipped",
+		"one hop of the ring is left out: its block is neither attended nor merged",
+		"A10; sibling of long-context-attention 176, which kept only the last block"},
+	{"wrong-rank-kv",
+		"one hop attends the rank's own keys and values in place of its peer's",
+		"F05; diffusers 14265 reread the block of hop 0 at every hop"},
+	{"lse-base-2", "the partials of one rank come with a base-2 lse",
+		"A01; flashinfer 2113 and 4485, vLLM 28840 and 47079, sglang 40903"},
+	{"merge-lost", "one partial is computed and never merged",
+		"A09; long-context-attention 176 assigned instead of merging"},
+	{"head-swapped", "two heads change places in the output of one rank",
+		"D01, D05; DeepSpeed 5664, TensorRT-LLM 10350"},
+	{"pad-key-counted", "a zero key that pads a block takes part in the softmax",
+		"B01; vLLM-Omni 1324, TensorRT-LLM 14044 and 18705, HunyuanVideo 310"},
+	{"stale-buffer",
+		"a block is attended before it has arrived, on what the buffer held before",
+		"F01, F03, F04; TransformerEngine 1624, Cornstarch 70"},
+	{"lse-zero-start", "the accumulator of one rank starts at lse 0 instead of -inf",
+		"A06, A07; vLLM 49294; torch on a CPU returns lse 0 for a row without keys"},
+};
+
+const char *cpa_fault_name(int i)
+{
+	return i < NFAULTS ? table[i].name : NULL;
+}
+
+const char *cpa_fault_summary(int i)
+{
+	return table[i].summary;
+}
+
+const char *cpa_fault_seen_in(int i)
+{
+	return table[i].seen_in;
+}
+
+int cpa_fault_find(const char *name)
+{
+	for (int i = 0; i < NFAULTS; i++)
+		if (strcmp(table[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+/* ---- looking at a schedule ---- */
+
+bool cpa_plant_overlap(const struct cpa_box *a, const struct cpa_box *b)
+{
+	int64_t last_a = a->token + (a->ntokens - 1) * a->step;
+	int64_t last_b = b->token + (b->ntokens - 1) * b->step;
+	return a->buffer == b->buffer && a->token <= last_b && b->token <= last_a &&
+	       a->head < b->head + b->nheads && b->head < a->head + a->nheads;
+}
+
+/* Whether some query row of this ATTEND sees some of its keys. */
+static bool sees_keys(const struct cpa_problem *problem, const struct cpa_op *op)
+{
+	const struct cpa_content *q = &op->reads[0].content;
+	int64_t n = cpa_spans_ntokens(&q->tokens);
+	for (int64_t b = q->batches.start; b < q->batches.end; b++)
+		for (int64_t i = 0; i < n; i++) {
+			struct cpa_range row =
+				cpa_rule_row(problem, b, cpa_spans_token(&q->tokens, i));
+			if (cpa_spans_ncommon_range(&op->reads[1].content.tokens, row) > 0)
+				return true;
+		}
+	return false;
+}
+
+/* The MERGE that takes in what ATTEND number `attend` wrote; -1: it starts an accumulator. */
+static int merge_of(const struct cpa_schedule *s, int attend)
+{
+	const struct cpa_box *o = &s->ops[attend].writes[0].box;
+	for (int i = attend + 1; i < s->nops; i++)
+		for (int k = 0; k < s->ops[i].nreads; k++)
+			if (cpa_plant_overlap(&s->ops[i].reads[k].box, o))
+				return s->ops[i].kind == CPA_OP_MERGE && k == 2 ? i : -1;
+	return -1;
+}
+
+/* The last RECV or COLLECTIVE before op that writes what `reader` reads; -1: none. */
+int cpa_plant_arrival(const struct cpa_schedule *s, int op, const struct cpa_operand *reader)
+{
+	for (int i = op - 1; i >= 0; i--)
+		for (int k = 0; k < s->ops[i].nwrites; k++)
+			if (cpa_plant_overlap(&s->ops[i].writes[k].box, &reader->box))
+				return s->ops[i].kind == CPA_OP_RECV ||
+						       s->ops[i].kind == CPA_OP_COLLECTIVE
+					       ? i
+					       : -1;
+	return -1;
+}
+
+bool cpa_plant_is_key(const struct cpa_operand *operand)
+{
+	return operand->content.tensor == CPA_TENSOR_K ||
+	       operand->content.tensor == CPA_TENSOR_V;
+}
+
+/* Whether op reads keys or values that came from a peer.  In a ring the reader is an ATTEND:
+ * what a COPY spoils would travel on. */
+static bool reads_arrived_keys(
+	const struct cpa_partition *part, const struct cpa_schedule *s, int i)
+{
+	const struct cpa_op *op = &s->ops[i];
+	if (part->problem.Skv < 2)
+		return false;
+	if (op->kind == CPA_OP_ATTEND)
+		return cpa_plant_arrival(s, i, &op->reads[1]) >= 0 &&
+		       sees_keys(&part->problem, op);
+	return op->kind == CPA_OP_COPY && op->nreads == 1 && part->config.ring_degree == 1 &&
+	       cpa_plant_is_key(&op->reads[0]) && cpa_plant_arrival(s, i, &op->reads[0]) >= 0;
+}
+
+static bool is_site(
+	enum fault fault, const struct cpa_partition *part, const struct cpa_schedule *s, int i)
+{
+	const struct cpa_op *op = &s->ops[i];
+	if (fault == STALE_BUFFER)
+		return reads_arrived_keys(part, s, i);
+	if (op->kind != CPA_OP_ATTEND || !sees_keys(&part->problem, op))
+		return false;
+	switch (fault) {
+	case HOP_SKIPPED:
+	case MERGE_LOST:
+		return merge_of(s, i) >= 0;
+	case WRONG_RANK_KV:
+		return op->hop >= 1 &&
+		       part->kv_block[cpa_partition_coords(part, s->rank).r].n > 0;
+	case HEAD_SWAPPED:
+		return op->writes[0].box.nheads >= 2;
+	case LSE_ZERO_START:
+		return merge_of(s, i) < 0;
+	default:
+		return true;
+	}
+}
+
+/* ---- planting ---- */
+
+static void skip_hop(struct cpa_plant *plant, int hop)
+{
+	const struct cpa_schedule *s = plant->schedule;
+	for (int i = 0; i < s->nops; i++) {
+		if (s->ops[i].kind != CPA_OP_ATTEND || s->ops[i].hop != hop)
+			continue;
+		int merge = merge_of(s, i);
+		if (merge >= 0) /* a partial that starts an accumulator stays: rows need one */
+			plant->acts[i] = plant->acts[merge] = CPA_PLANT_SKIP;
+	}
+}
+
+static void mark_every_attend(
+	struct cpa_plant *plant, enum cpa_plant_act act, struct cpa_range heads)
+{
+	const struct cpa_schedule *s = plant->schedule;
+	for (int i = 0; i < s->nops; i++)
+		if (s->ops[i].kind == CPA_OP_ATTEND &&
+			s->ops[i].writes[0].content.heads.start == heads.start &&
+			s->ops[i].writes[0].content.heads.end == heads.end)
+			plant->acts[i] = (unsigned char)act;
+}
+
+static void mark_starts(struct cpa_plant *plant)
+{
+	const struct cpa_schedule *s = plant->schedule;
+	for (int i = 0; i < s->nops; i++) {
+		const struct cpa_op *op = &s->ops[i];
+		if (op->kind == CPA_OP_ATTEND && merge_of(s, i) < 0)
+			plant->acts[i] = CPA_PLANT_EXTRA_KEY;
+		if (op->kind == CPA_OP_COPY && op->nreads == 0 &&
+			op->writes[0].content.tensor == CPA_TENSOR_LSE)
+			plant->acts[i] = CPA_PLANT_LSE_ZERO;
+	}
+}
+
+static void mark(struct cpa_plant *plant, int op)
+{
+	const struct cpa_op *at = &plant->schedule->ops[op];
+	switch ((enum fault)plant->fault) {
+	case HOP_SKIPPED:
+		skip_hop(plant, at->hop);
+		break;
+	case MERGE_LOST:
+		plant->acts[merge_of(plant->schedule, op)] = CPA_PLANT_SKIP;
+		break;
+	case WRONG_RANK_KV:
+		plant->acts[op] = CPA_PLANT_WRONG_KEYS;
+		break;
+	case LSE_BASE_2:
+		mark_every_attend(plant, CPA_PLANT_BASE_2, at->writes[0].content.heads);
+		break;
+	case HEAD_SWAPPED:
+		mark_every_attend(plant, CPA_PLANT_SWAP, at->writes[0].content.heads);
+		plant->site.heads = at->writes[0].content.heads;
+		plant->site.heads.end = plant->site.heads.start + 2;
+		break;
+	case PAD_KEY_COUNTED:
+		plant->acts[op] = CPA_PLANT_EXTRA_KEY;
+		break;
+	case STALE_BUFFER:
+		plant->acts[op] = CPA_PLANT_STALE_KEYS;
+		break;
+	case LSE_ZERO_START:
+		mark_starts(plant);
+		break;
+	case NFAULTS:
+		break;
+	}
+}
+
+/* Number `wanted` of the places there are, or how many there are when wanted is beyond. */
+static int64_t find_site(enum fault fault, const struct cpa_plant_target *target,
+	int64_t wanted, int *rank, int *op)
+{
+	int64_t n = 0;
+	for (int r = 0; r < target->partition->W; r++)
+		for (int i = 0; i < target->schedules[r]->nops; i++)
+			if (is_site(fault, target->partition, target->schedules[r], i) &&
+				n++ == wanted) {
+				*rank = r;
+				*op = i;
+				return n;
+			}
+	return n;
+}
+
+enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
+	uint64_t seed, struct cpa_plant **plant, struct cpa_error *error)
+{
+	int rank = -1, op = -1;
+	int64_t n = find_site((enum fault)fault, target, INT64_MAX, &rank, &op);
+	*plant = NULL;
+	if (n == 0)
+		return CPA_OK;
+	/* Fibonacci hashing spreads neighbouring seeds. */
+	uint64_t spread = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+	find_site((enum fault)fault, target, (int64_t)(spread % (uint64_t)n), &rank, &op);
+	struct cpa_plant *p = calloc(1, sizeof *p);
+	if (p)
+		p->acts = calloc((size_t)target->schedules[rank]->nops, sizeof *p->acts);
+	if (!p || !p->acts) {
+		free(p);
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a planted fault");
+	}
+	const struct cpa_partition *part = target->partition;
+	struct cpa_coords at = cpa_partition_coords(part, rank);
+	p->fault = fault;
+	p->target = *target;
+	p->schedule = target->schedules[rank];
+	p->site = (struct cpa_plant_site){.rank = rank,
+		.op = op,
+		.batches = cpa_partition_batches(part, at.b),
+		.heads = cpa_partition_heads(part, at.u),
+		.tokens = &part->q_block[at.r]};
+	mark(p, op);
+	char text[160];
+	cpa_op_print(p->schedule, op, text, sizeof text);
+	snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
+		table[fault].name, rank, op, text);
+	*plant = p;
+	return CPA_OK;
+}
+
+void cpa_plant_destroy(struct cpa_plant *plant)
+{
+	if (!plant)
+		return;
+	cpa_plant_drop_saved(plant);
+	free(plant->acts);
+	free(plant);
+}
+
+void cpa_plant_set_inputs(struct cpa_plant *plant, struct cpa_inputs inputs)
+{
+	plant->target.inputs = inputs;
+}
+
+const struct cpa_plant_site *cpa_plant_site(const struct cpa_plant *plant)
+{
+	return &plant->site;
+}

@@ -1,0 +1,48 @@
+/*
+ * fault.h - faults planted on purpose, to see that verify finds them.
+ *
+ * Each is one that public systems have had.  It is planted after the proof, by the executor's
+ * hook around an operation of one rank: the schedule and the kernels stay as they are.
+ */
+#ifndef CPA_FAULT_H
+#define CPA_FAULT_H
+
+#include "dist/dist.h"
+#include "harness/inputs.h"
+
+const char *cpa_fault_name(int i);    /* NULL past the end */
+const char *cpa_fault_summary(int i); /* what goes wrong, one sentence */
+const char *cpa_fault_seen_in(int i); /* public systems that had it, and the class of fault */
+int cpa_fault_find(const char *name); /* -1: there is none of this name */
+
+/* Where it is, and which outputs it spoils (others only by way of these rows). */
+struct cpa_plant_site {
+	int rank, op;                    /* world rank, operation of its schedule */
+	struct cpa_range batches, heads; /* query heads */
+	const struct cpa_spans *tokens;  /* query tokens; borrowed from the partition */
+	char text[256];                  /* "hop-skipped on rank 2 at op 14: ..." */
+};
+
+/*
+ * Picks a place by seed.  *plant is NULL when this configuration has no operation that could go
+ * wrong so (no hop on one rank).  Everything is borrowed until cpa_plant_destroy(). schedules
+ * [W]
+ */
+struct cpa_plant;
+struct cpa_plant_target {
+	const struct cpa_partition *partition;
+	struct cpa_schedule *const *schedules;
+	struct cpa_device *device;
+	struct cpa_inputs inputs;
+};
+enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
+	uint64_t seed, struct cpa_plant **plant, struct cpa_error *error);
+void cpa_plant_destroy(struct cpa_plant *plant);
+/* For the executor of this rank: does nothing on ranks without the fault.  plant may be NULL.
+ */
+struct cpa_exec_hook cpa_plant_hook(struct cpa_plant *plant, int rank);
+/* Another run on other inputs (a probe): the wrong keys come from there. */
+void cpa_plant_set_inputs(struct cpa_plant *plant, struct cpa_inputs inputs);
+const struct cpa_plant_site *cpa_plant_site(const struct cpa_plant *plant);
+
+#endif

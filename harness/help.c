@@ -1,0 +1,168 @@
+/*
+ * help.c - commands for people: what there is, how to call it, examples that work; and the
+ * version.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/commands.h"
+#include "harness/options_table.h"
+
+#ifndef CPA_VERSION
+#define CPA_VERSION "0.1.0"
+#endif
+#ifndef CPA_COMMIT
+#define CPA_COMMIT "unknown"
+#endif
+#ifndef CPA_FEATURES
+#define CPA_FEATURES ""
+#endif
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static const struct cpa_command_info command_table[] = {
+	{ "list", CPA_COMMAND_LIST,
+		"cpattn list [variants|devices|comms|faults|machines|models|recordings]",
+		"what there is, what it needs, and whether it can run here",
+		"  cpattn list\n"
+		"  cpattn list variants\n" },
+	{ "verify", CPA_COMMAND_VERIFY, "cpattn verify FILE... | --problem P  [options]",
+		"runs variants on recorded or made tensors and compares with full attention",
+		"  cpattn verify --problem S=97,H=4,D=32,dtype=fp32,causal\n"
+		"  cpattn verify --problem S=64,H=4 --variant ring --ranks 4 --verbose\n"
+		"  cpattn verify --problem B=2,S=50,Hq=6,Hkv=2 --variant unified_anything "
+		"--json -\n"
+		"  cpattn verify data/recordings/*.h5\n" },
+	{ "plan", CPA_COMMAND_PLAN, "cpattn plan FILE | --problem P  [options]",
+		"prints and proves schedules: bytes, messages, memory and work of each rank",
+		"  cpattn plan --problem S=64,H=8,causal --variant ring --ranks 4 --order "
+		"zigzag\n"
+		"  cpattn plan --problem S=4096,H=32 --ranks 8 --best bytes\n"
+		"  cpattn plan --problem S=64,H=8 --variant ring --ranks 2 --format dot\n" },
+	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
+		"prints this, or the options of a command", "  cpattn help verify\n" },
+};
+
+const struct cpa_command_info *cpa_command_info(int i)
+{
+	return i >= 0 && i < COUNT(command_table) ? &command_table[i] : NULL;
+}
+
+const char *cpa_later_command(const char *name)
+{
+	static const char *const names[] = { "check", "diagnose", "merge", "probe", "bench",
+		"simulate", "report" };
+
+	for (int i = 0; i < COUNT(names); i++)
+		if (strcmp(name, names[i]) == 0)
+			return "is not in this version yet; this one has list, verify and plan";
+	return NULL;
+}
+
+const char *cpa_later_option(const char *name)
+{
+	static const struct {
+		const char *name, *why;
+	} later[] = {
+		{ "--random", "is not in this version yet; --problem makes one problem" },
+		{ "--model", "is not in this version yet; give the sizes with --problem" },
+		{ "--size", "is not in this version yet; give the sizes with --problem" },
+		{ "--as",
+			"is not in this version yet; plan judges by the rules of the "
+			"variants" },
+		{ "--out", "is not in this version yet" },
+	};
+
+	for (int i = 0; i < COUNT(later); i++)
+		if (strcmp(name, later[i].name) == 0)
+			return later[i].why;
+	return NULL;
+}
+
+const char *cpa_version(void)
+{
+	return CPA_VERSION;
+}
+
+const char *cpa_commit(void)
+{
+	return CPA_COMMIT;
+}
+
+const char *cpa_features(void)
+{
+	return CPA_FEATURES;
+}
+
+int cpa_complain(const struct cpa_error *error)
+{
+	/* Names come from outside; a line of theirs must not pass for a line of ours. */
+	fputs("cpattn: ", stderr);
+	for (const char *c = error->text; *c; c++)
+		fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, stderr);
+	fputc('\n', stderr);
+	return 2;
+}
+
+int cpa_cmd_version(void)
+{
+	printf("cpattn %s (commit %s)\n", cpa_version(),
+		cpa_commit()[0] ? cpa_commit() : "unknown");
+	printf("built with: %s\n", cpa_features()[0] ? cpa_features() : "nothing optional");
+	return 0;
+}
+
+static void print_all(void)
+{
+	printf("cpattn - a testbed for context-parallel attention: is it right?\n\nusage:\n");
+	for (int i = 0; cpa_command_info(i); i++)
+		printf("  %s\n      %s\n", cpa_command_info(i)->usage,
+			cpa_command_info(i)->summary);
+	printf("  cpattn --version\n\nexamples:\n");
+	for (int i = 0; cpa_command_info(i); i++)
+		fputs(cpa_command_info(i)->examples, stdout);
+	printf("\nexit status: 0 right, 1 wrong, 2 cannot tell (bad input, or nothing ran), "
+	       "130 interrupted\n");
+}
+
+static void print_problem_keys(void)
+{
+	printf("\nproblem: key=value,key=value\n"
+	       "  B (1)  H, or Hq and Hkv (8)  D (64)  Dv (D)  S, or Sq and Skv (required)\n"
+	       "  dtype=fp64|fp32|bf16|fp16 (fp64)  scale (1/sqrt(D))  lse, lse=no  "
+	       "layout=BSHD\n"
+	       "  causal, offset=N (0; required when Sq and Skv differ): query i sees key j <= "
+	       "i + offset\n");
+}
+
+static void print_command(const struct cpa_command_info *info)
+{
+	bool any = false;
+
+	printf("usage: %s\n\n%s\n\n", info->usage, info->summary);
+	for (int i = 0; cpa_option_info(i); i++) {
+		const struct cpa_option_info *option = cpa_option_info(i);
+		char left[40];
+
+		if (!(option->commands & 1u << info->command))
+			continue;
+		snprintf(left, sizeof left, "%s%s%s", option->name, option->value ? " " : "",
+			option->value ? option->value : "");
+		printf("%s  %-22s  %s\n", any ? "" : "options (default):\n", left,
+			option->help);
+		any = true;
+	}
+	if (any)
+		print_problem_keys();
+	printf("%sexamples:\n%s", any ? "\n" : "", info->examples);
+}
+
+int cpa_cmd_help(enum cpa_command about)
+{
+	for (int i = 0; cpa_command_info(i); i++)
+		if (about != CPA_COMMAND_NONE && cpa_command_info(i)->command == about) {
+			print_command(cpa_command_info(i));
+			return 0;
+		}
+	print_all();
+	return 0;
+}

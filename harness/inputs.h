@@ -1,0 +1,49 @@
+/*
+ * inputs.h - where q, k, v come from, and moving shards in and out of whole arrays.
+ *
+ * A run reads its inputs by shard, so that a recording, a fill and a probe look the same to it.
+ */
+#ifndef CPA_INPUTS_H
+#define CPA_INPUTS_H
+
+#include "dist/schedule.h"
+
+/*
+ * read: batches x tokens x all heads of tensor q, k or v, in the dtype of the problem.
+ *   dst [batches, tokens, H, D]  out, dense
+ */
+struct cpa_inputs {
+	void (*read)(const void *context, enum cpa_tensor tensor, struct cpa_range batches,
+		const struct cpa_spans *tokens, void *dst);
+	const void *context;
+};
+
+/* Whole arrays, dense [B, S, H, D] of problem->dtype; all borrowed. */
+struct cpa_tensors {
+	const struct cpa_problem *problem;
+	const void *q, *k, *v;
+};
+/* tensors must outlive the result. */
+struct cpa_inputs cpa_inputs_dense(const struct cpa_tensors *tensors);
+
+/* Bytes of one token of tensor: all heads. */
+size_t cpa_token_nbytes(const struct cpa_problem *problem, enum cpa_tensor tensor);
+/* Tokens of tensor: Sq, or Skv for k and v. */
+int64_t cpa_tensor_ntokens(const struct cpa_problem *problem, enum cpa_tensor tensor);
+
+/* One shard of an array whole [B, S, row bytes]; the shard is dense [batches, tokens, row
+ * bytes]. */
+struct cpa_shard {
+	size_t row_nbytes;
+	int64_t S;
+	struct cpa_range batches;
+	const struct cpa_spans *tokens;
+};
+void cpa_shard_gather(const struct cpa_shard *shard, const void *whole, void *dst);
+void cpa_shard_scatter(const struct cpa_shard *shard, const void *src, void *whole);
+/* Whether the shard in src is bit for bit what whole holds; if not, one place where it differs.
+ */
+bool cpa_shard_equal(const struct cpa_shard *shard, const void *src, const void *whole,
+	int64_t *batch, int64_t *token);
+
+#endif

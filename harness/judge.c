@@ -1,0 +1,398 @@
+/*
+ * judge.c - full attention on the judged rows, and whether a run lies within the bounds of
+ * NUMERICS section 2.  One pass over the rows does all: the hard rule for each element, and the
+ * sums that the soft rule needs for each (batch item, head).
+ */
+#include "harness/judge.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The soft rule is a statement about norms: too few numbers have none worth judging. */
+enum { SOFT_ELEMENTS = 1024 };
+
+/* ---- the truth ---- */
+
+static enum cpa_status alloc_truth(struct cpa_truth *truth, struct cpa_error *error)
+{
+	const struct cpa_problem *p = &truth->problem;
+	size_t rows = (size_t)(p->B * truth->n * p->Hq);
+	truth->tokens = malloc((size_t)truth->n * sizeof *truth->tokens);
+	truth->o = malloc(rows * (size_t)p->Dv * sizeof *truth->o);
+	truth->o_norm = malloc(rows * sizeof *truth->o_norm);
+	truth->rows = malloc(rows * sizeof *truth->rows);
+	if (!truth->tokens || !truth->o || !truth->o_norm || !truth->rows)
+		return cpa_fail(error, CPA_NO_MEMORY,
+			"out of memory for the reference of %lld rows; "
+			"--rows N takes fewer",
+			(long long)rows);
+	return CPA_OK;
+}
+
+/* One row into its place.  work [Skv] scratch. */
+static void compute_row(struct cpa_truth *truth, const struct cpa_ref_head *head,
+	struct cpa_view q, int64_t b, int64_t i, int64_t h, double *work)
+{
+	const struct cpa_problem *p = &truth->problem;
+	int64_t at = (b * truth->n + i) * p->Hq + h;
+	double *o = truth->o + at * p->Dv, square = 0.0;
+	cpa_ref_row(head, q, h, truth->tokens[i], o, &truth->rows[at], work);
+	for (int64_t d = 0; d < p->Dv; d++)
+		square += o[d] * o[d];
+	truth->o_norm[at] = sqrt(square);
+}
+
+/* All judged rows of one key head: query heads first .. first+g-1.  False: out of memory. */
+static bool compute_head(struct cpa_truth *truth, const struct cpa_ref_head *head,
+	struct cpa_view q, int64_t b, int64_t first, int64_t g)
+{
+	bool failed = false;
+#ifdef _OPENMP
+#pragma omp parallel
+#endif
+	{
+		double *work = malloc((size_t)truth->problem.Skv * sizeof *work);
+		if (!work) {
+#ifdef _OPENMP
+#pragma omp atomic write
+#endif
+			failed = true;
+		}
+#ifdef _OPENMP
+#pragma omp for schedule(dynamic, 8)
+#endif
+		for (int64_t i = 0; i < truth->n * g; i++)
+			if (work)
+				compute_row(truth, head, q, b, i / g, first + i % g, work);
+		free(work);
+	}
+	return !failed;
+}
+
+static enum cpa_status compute_truth(
+	struct cpa_truth *truth, const struct cpa_tensors *tensors, struct cpa_error *error)
+{
+	const struct cpa_problem *p = &truth->problem;
+	struct cpa_view q = cpa_view_bshd(tensors->q, p->dtype, p->Sq, p->Hq, p->D);
+	struct cpa_view k = cpa_view_bshd(tensors->k, p->dtype, p->Skv, p->Hkv, p->D);
+	struct cpa_view v = cpa_view_bshd(tensors->v, p->dtype, p->Skv, p->Hkv, p->Dv);
+	int64_t g = p->Hq / p->Hkv;
+	for (int64_t b = 0; b < p->B; b++)
+		for (int64_t h = 0; h < p->Hkv; h++) {
+			struct cpa_ref_head *head;
+			enum cpa_status s = cpa_ref_head_create(p, k, v, b, h, &head, error);
+			if (s != CPA_OK)
+				return s;
+			bool done = compute_head(truth, head, q, b, h * g, g);
+			cpa_ref_head_destroy(head);
+			if (!done)
+				return cpa_fail(error, CPA_NO_MEMORY,
+					"out of memory for one row of %lld weights "
+					"a thread",
+					(long long)p->Skv);
+		}
+	return CPA_OK;
+}
+
+enum cpa_status cpa_truth_create(const struct cpa_tensors *tensors, const bool *wanted,
+	struct cpa_truth **truth, struct cpa_error *error)
+{
+	struct cpa_truth *t = calloc(1, sizeof *t);
+	if (!t)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the reference");
+	t->problem = *tensors->problem;
+	int64_t Sq = t->problem.Sq;
+	for (int64_t i = 0; i < Sq; i++)
+		t->n += !wanted || wanted[i];
+	enum cpa_status s = alloc_truth(t, error);
+	if (s == CPA_OK) {
+		int64_t n = 0;
+		for (int64_t i = 0; i < Sq; i++)
+			if (!wanted || wanted[i])
+				t->tokens[n++] = i;
+		s = compute_truth(t, tensors, error);
+	}
+	if (s == CPA_OK)
+		*truth = t;
+	else
+		cpa_truth_destroy(t);
+	return s;
+}
+
+void cpa_truth_destroy(struct cpa_truth *truth)
+{
+	if (!truth)
+		return;
+	free(truth->tokens);
+	free(truth->o);
+	free(truth->o_norm);
+	free(truth->rows);
+	free(truth);
+}
+
+/* ---- was everything written? ---- */
+
+/* Bits of an element: exponent all ones is NaN or infinite, and `minus` is -inf. */
+#define FIND(type, exponent, minus)                                     \
+	do {                                                            \
+		const type *x = data;                                   \
+		for (int64_t i = 0; i < n; i++)                         \
+			if ((x[i] & (exponent)) == (exponent) &&        \
+				!(minus_inf_passes && x[i] == (minus))) \
+				return i;                               \
+	} while (0)
+
+int64_t cpa_find_not_finite(
+	enum cpa_dtype dtype, const void *data, int64_t n, bool minus_inf_passes)
+{
+	switch (dtype) {
+	case CPA_DTYPE_FP64:
+		FIND(uint64_t, UINT64_C(0x7ff) << 52, UINT64_C(0xfff) << 52);
+		break;
+	case CPA_DTYPE_FP32:
+		FIND(uint32_t, UINT32_C(0xff) << 23, UINT32_C(0x1ff) << 23);
+		break;
+	case CPA_DTYPE_BF16:
+		FIND(uint16_t, 0x7f80, 0xff80);
+		break;
+	case CPA_DTYPE_FP16:
+		FIND(uint16_t, 0x7c00, 0xfc00);
+		break;
+	}
+	return -1;
+}
+
+/* ---- judging ---- */
+
+struct place {
+	int64_t batch, token, head, dim;
+};
+
+/* Where |error| / bound is largest so far. */
+static void note(struct cpa_deviation *worst, double error, double bound, struct place at)
+{
+	double ratio = error == 0.0 ? 0.0 : error / bound;
+	if (isnan(ratio)) /* never written */
+		ratio = INFINITY;
+	if (!(ratio > worst->ratio))
+		return;
+	worst->error = error;
+	worst->bound = bound;
+	worst->ratio = ratio;
+	worst->batch = at.batch;
+	worst->token = at.token;
+	worst->head = at.head;
+	worst->dim = at.dim;
+}
+
+/* One head of one batch item. */
+struct tally {
+	double o_square, o_floor_square; /* sums of |o - o*|^2 and F_row^2 */
+	double lse_max, lse_soft; /* largest error, and largest share of the soft bound */
+};
+
+struct judging {
+	const struct cpa_truth *truth;
+	const struct cpa_judge_run *run;
+	struct cpa_judgement *out;
+	bool soft;
+	double *got;         /* [Hq, Dv] o of one token */
+	double *lse;         /* [Hq] */
+	struct tally *heads; /* [Hq] of the batch item */
+	double o_square, want_square, lse_square, lse_want_square;
+};
+
+/* The hard rule on one row of o; returns |o - o*|^2. */
+static double judge_o(struct cpa_deviation *worst, const struct cpa_bound *bound,
+	const double *got, const double *want, int64_t Dv, struct place at)
+{
+	double square = 0.0, ratio = worst->ratio;
+	for (int64_t d = 0; d < Dv; d++) {
+		double error = fabs(got[d] - want[d]);
+		double allowed = bound->o_abs + bound->o_rel * fabs(want[d]);
+		square += error * error;
+		if (!(error <= allowed * ratio)) { /* seldom; NaN comes here too */
+			at.dim = d;
+			note(worst, error, allowed, at);
+			ratio = worst->ratio;
+		}
+	}
+	return square;
+}
+
+static double lse_error(double got, double want)
+{
+	if (isinf(want)) /* a row that sees no key: exactly -inf */
+		return got == want ? 0.0 : isnan(got) ? NAN : INFINITY;
+	return fabs(got - want);
+}
+
+static void judge_lse(struct judging *j, const struct cpa_bound *bound,
+	const struct cpa_row *row, struct place at, struct tally *tally)
+{
+	double error = lse_error(j->lse[at.head], row->lse);
+	note(&j->out->lse, error, bound->lse, at);
+	if (!(error <= tally->lse_max))
+		tally->lse_max = error;
+	if (isinf(row->lse))
+		return;
+	j->lse_square += error * error;
+	j->lse_want_square += row->lse * row->lse;
+	if (!j->soft)
+		return;
+	const struct cpa_problem *p = &j->truth->problem;
+	double allowed =
+		2.0 * j->run->one_rank[at.batch * p->Hq + at.head].lse_max + bound->soft_lse;
+	double share = error == 0.0 ? 0.0 : error / allowed;
+	if (!(share <= tally->lse_soft))
+		tally->lse_soft = share;
+}
+
+static void judge_token(struct judging *j, int64_t b, int64_t i)
+{
+	const struct cpa_truth *truth = j->truth;
+	const struct cpa_problem *p = &truth->problem;
+	int64_t t = truth->tokens[i], at = (b * p->Sq + t) * p->Hq;
+	enum cpa_dtype lse_dtype = cpa_problem_lse_dtype(p);
+	cpa_convert(CPA_DTYPE_FP64, j->got, p->dtype,
+		(const char *)j->run->o + (size_t)(at * p->Dv) * cpa_dtype_nbytes(p->dtype),
+		p->Hq * p->Dv);
+	if (j->run->lse)
+		cpa_convert(CPA_DTYPE_FP64, j->lse, lse_dtype,
+			(const char *)j->run->lse + (size_t)at * cpa_dtype_nbytes(lse_dtype),
+			p->Hq);
+	for (int64_t h = 0; h < p->Hq; h++) {
+		int64_t row = (b * truth->n + i) * p->Hq + h;
+		struct tally *tally = &j->heads[h];
+		struct place place = {b, t, h, 0};
+		struct cpa_bound bound;
+		cpa_bound_row(&j->run->bound, &truth->rows[row], truth->o_norm[row], &bound);
+		tally->o_square += judge_o(&j->out->o, &bound, j->got + h * p->Dv,
+			truth->o + row * p->Dv, p->Dv, place);
+		tally->o_floor_square += bound.soft_row * bound.soft_row;
+		j->want_square += truth->o_norm[row] * truth->o_norm[row];
+		if (j->run->lse)
+			judge_lse(j, &bound, &truth->rows[row], place, tally);
+	}
+}
+
+/* The soft rule for one head, once all its rows are in. */
+static void judge_head(struct judging *j, int64_t b, int64_t h)
+{
+	struct cpa_judgement *out = j->out;
+	const struct tally *tally = &j->heads[h];
+	int64_t at = b * j->truth->problem.Hq + h;
+	j->o_square += tally->o_square;
+	if (j->run->measured)
+		j->run->measured[at] = (struct cpa_head_error){tally->o_square, tally->lse_max};
+	if (!j->soft)
+		return;
+	double allowed =
+		2.0 * sqrt(j->run->one_rank[at].o_square) + sqrt(tally->o_floor_square);
+	double share = tally->o_square == 0.0 ? 0.0 : sqrt(tally->o_square) / allowed;
+	if (isnan(share))
+		share = INFINITY;
+	if (!(share <= out->o.soft_ratio)) {
+		out->o.soft_ratio = share;
+		out->o_soft_batch = b;
+		out->o_soft_head = h;
+	}
+	share = isnan(tally->lse_soft) ? INFINITY : tally->lse_soft;
+	if (j->run->lse && !(share <= out->lse.soft_ratio)) {
+		out->lse.soft_ratio = share;
+		out->lse_soft_batch = b;
+		out->lse_soft_head = h;
+	}
+}
+
+/* Rows that are not judged must at least have been written. */
+static void judge_written(struct judging *j)
+{
+	const struct cpa_problem *p = &j->truth->problem;
+	int64_t nrows = p->B * p->Sq * p->Hq;
+	int64_t at = cpa_find_not_finite(p->dtype, j->run->o, nrows * p->Dv, false);
+	j->out->o_written = at < 0;
+	if (at >= 0) {
+		int64_t row = at / p->Dv;
+		note(&j->out->o, NAN, NAN,
+			(struct place){row / p->Hq / p->Sq, row / p->Hq % p->Sq, row % p->Hq,
+				at % p->Dv});
+	}
+	at = j->run->lse
+		     ? cpa_find_not_finite(cpa_problem_lse_dtype(p), j->run->lse, nrows, true)
+		     : -1;
+	j->out->lse_written = at < 0;
+	if (at >= 0)
+		note(&j->out->lse, NAN, NAN,
+			(struct place){at / p->Hq / p->Sq, at / p->Hq % p->Sq, at % p->Hq, 0});
+}
+
+static const struct cpa_deviation no_deviation = {.rel_l2 = NAN,
+	.error = NAN,
+	.bound = NAN,
+	.ratio = -1.0,
+	.soft_ratio = NAN,
+	.batch = -1,
+	.token = -1,
+	.head = -1,
+	.dim = -1};
+
+/* |error| / |want| of sums of squares. */
+static double relative(double square, double want_square)
+{
+	double ratio = square == 0.0 ? 0.0 : sqrt(square / want_square);
+	return isnan(ratio) ? INFINITY : ratio;
+}
+
+static void finish(struct judging *j)
+{
+	struct cpa_judgement *out = j->out;
+	judge_written(j);
+	if (out->o.ratio < 0.0) /* every judged row is empty, and rightly so */
+		out->o.ratio = 0.0;
+	out->o.rel_l2 = relative(j->o_square, j->want_square);
+	if (j->run->lse)
+		out->lse.rel_l2 = relative(j->lse_square, j->lse_want_square);
+	else
+		out->lse.ratio = NAN;
+	out->lse.dim = -1; /* lse has no features */
+	/* What was never written has an infinite ratio; NaN is what does not exist. */
+	out->right = out->o.ratio <= 1.0 && !(out->lse.ratio > 1.0) &&
+		     !(out->o.soft_ratio > 1.0) && !(out->lse.soft_ratio > 1.0);
+}
+
+enum cpa_status cpa_judge(const struct cpa_truth *truth, const struct cpa_judge_run *run,
+	struct cpa_judgement *judgement, struct cpa_error *error)
+{
+	const struct cpa_problem *p = &truth->problem;
+	size_t Hq = (size_t)p->Hq;
+	struct judging j = {.truth = truth,
+		.run = run,
+		.out = judgement,
+		.soft = run->one_rank && truth->n * p->Dv >= SOFT_ELEMENTS,
+		.got = malloc(Hq * (size_t)p->Dv * sizeof *j.got),
+		.lse = malloc(Hq * sizeof *j.lse),
+		.heads = malloc(Hq * sizeof *j.heads)};
+	if (j.got && j.lse && j.heads) {
+		*judgement = (struct cpa_judgement){.o = no_deviation,
+			.lse = no_deviation,
+			.o_soft_batch = -1,
+			.o_soft_head = -1,
+			.lse_soft_batch = -1,
+			.lse_soft_head = -1};
+		for (int64_t b = 0; b < p->B; b++) {
+			memset(j.heads, 0, Hq * sizeof *j.heads);
+			for (int64_t i = 0; i < truth->n; i++)
+				judge_token(&j, b, i);
+			for (int64_t h = 0; h < p->Hq; h++)
+				judge_head(&j, b, h);
+		}
+		finish(&j);
+	}
+	bool failed = !j.got || !j.lse || !j.heads;
+	free(j.got);
+	free(j.lse);
+	free(j.heads);
+	return failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging") : CPA_OK;
+}

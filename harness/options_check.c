@@ -1,0 +1,118 @@
+/*
+ * options_check.c - what only the whole command line shows.
+ */
+#include <string.h>
+
+#include "harness/options_table.h"
+
+static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,
+	struct cpa_error *error)
+{
+	const char *name = o->command == CPA_COMMAND_PLAN ? "plan" : "verify";
+
+	if (!o->has_problem && o->nfiles == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"%s needs a recording or a problem: cpattn %s FILE, or cpattn "
+			"%s --problem S=64,H=8",
+			name, name, name);
+	if (o->has_problem && o->nfiles > 0)
+		return cpa_fail(error, CPA_INVALID,
+			"%s takes recordings or --problem, not both: '%.60s' is a "
+			"file",
+			name, o->files[0]);
+	if (o->command == CPA_COMMAND_PLAN && o->nfiles > 1)
+		return cpa_fail(error, CPA_INVALID, "plan takes one recording, not %d",
+			o->nfiles);
+	for (int i = 0; i < o->nfiles; i++) {
+		if (o->files[i][0] == '\0')
+			return cpa_fail(error, CPA_INVALID, "a file name is empty");
+		if (strcmp(o->files[i], "-") == 0)
+			return cpa_fail(error, CPA_INVALID,
+				"a recording cannot be read from stdin; name its file");
+	}
+	if (o->has_problem && o->has_dtype)
+		return cpa_fail(error, CPA_INVALID,
+			"--dtype converts the tensors of a recording; in a problem "
+			"write --problem ...,dtype=%s",
+			cpa_dtype_name(o->dtype));
+	if (o->has_problem && o->call_glob)
+		return cpa_fail(error, CPA_INVALID,
+			"--call picks calls of a recording; a problem has none");
+	if (!o->has_problem && fill_asked)
+		return cpa_fail(error, CPA_INVALID,
+			"--fill makes the tensors of --problem; a recording has its "
+			"own");
+	return CPA_OK;
+}
+
+static enum cpa_status check_outputs(struct cpa_options *o, struct cpa_error *error)
+{
+	const char *paths[3], *names[3] = { "--json", "--junit", "--csv" };
+
+	if (o->format == CPA_FORMAT_JSON) {
+		if (o->json && strcmp(o->json, "-") != 0)
+			return cpa_fail(error, CPA_INVALID,
+				"--format json is --json -, and --json names '%.60s'; give "
+				"one of them",
+				o->json);
+		o->json = "-";
+	}
+	paths[0] = o->json;
+	paths[1] = o->junit;
+	paths[2] = o->csv;
+	for (int i = 0; i < 3; i++) {
+		for (int j = 0; j < i; j++)
+			if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0)
+				return cpa_fail(error, CPA_INVALID,
+					"%s and %s both write to %s; name two files", names[j],
+					names[i],
+					strcmp(paths[i], "-") == 0 ? "stdout" : paths[i]);
+		if (paths[i] && strcmp(paths[i], "-") == 0 && o->format == CPA_FORMAT_DOT)
+			return cpa_fail(error, CPA_INVALID,
+				"--format dot and %s - both write to stdout; name a file",
+				names[i]);
+	}
+	return CPA_OK;
+}
+
+/* Given sizes and degrees say the same thing twice. */
+static enum cpa_status check_given(const struct cpa_options *o, struct cpa_error *error)
+{
+	int P = o->ring && o->ulysses ? o->ring * o->ulysses : 0;
+
+	if (o->head_counts.n && o->ulysses && o->head_counts.n != o->ulysses)
+		return cpa_fail(error, CPA_INVALID,
+			"--heads gives %d counts, one for each ulysses rank, and "
+			"--ulysses is %d",
+			o->head_counts.n, o->ulysses);
+	if (o->sizes.n && o->sizes_kv.n && o->sizes.n != o->sizes_kv.n)
+		return cpa_fail(error, CPA_INVALID,
+			"--split gives %d sizes and --split-kv %d; both need one for "
+			"each of the ring x ulysses ranks",
+			o->sizes.n, o->sizes_kv.n);
+	if (P && o->sizes.n && o->sizes.n != P)
+		return cpa_fail(error, CPA_INVALID,
+			"--split gives %d sizes, and --ring %d x --ulysses %d needs "
+			"%d",
+			o->sizes.n, o->ring, o->ulysses, P);
+	if (P && o->sizes_kv.n && o->sizes_kv.n != P)
+		return cpa_fail(error, CPA_INVALID,
+			"--split-kv gives %d sizes, and --ring %d x --ulysses %d needs "
+			"%d",
+			o->sizes_kv.n, o->ring, o->ulysses, P);
+	return CPA_OK;
+}
+
+enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
+	struct cpa_error *error)
+{
+	enum cpa_status status = CPA_OK;
+
+	if (options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN)
+		status = check_inputs(options, fill_asked, error);
+	if (status == CPA_OK)
+		status = check_outputs(options, error);
+	if (status == CPA_OK)
+		status = check_given(options, error);
+	return status;
+}

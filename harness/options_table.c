@@ -1,0 +1,272 @@
+/*
+ * options_table.c - options: how a value is read, which commands take it, what help says. Those
+ * that choose configurations are in options_config.c.
+ */
+#include "harness/options_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/fault.h"
+#include "harness/parse.h"
+#include "kernels/kernels.h"
+
+enum { MAX_WORLD = 4096, MAX_NAMES = 64 };
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* ---- what runs on what ------------------------------------------------------------------- */
+
+static enum cpa_status set_problem(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	struct cpa_problem problem;
+	enum cpa_status status =
+		cpa_problem_parse(value, o->command == CPA_COMMAND_VERIFY, &problem, error);
+
+	if (status == CPA_OK) {
+		o->has_problem = true;
+		o->problem_text = value;
+		o->problem = problem;
+	}
+	return status;
+}
+
+static enum cpa_status set_fill(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	const char *names[CPA_FILL_EXTREME + 1];
+	int index;
+	enum cpa_status status;
+
+	for (int i = 0; i <= CPA_FILL_EXTREME; i++)
+		names[i] = cpa_fill_name((enum cpa_fill)i);
+	status = cpa_parse_name("--fill", value, names, COUNT(names), NULL, 0, &index, error);
+	if (status == CPA_OK)
+		o->fill = (enum cpa_fill)index;
+	return status;
+}
+
+static enum cpa_status set_seed(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return cpa_parse_seed("--seed", value, &o->seed, error);
+}
+
+static enum cpa_status set_dtype(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	const char *names[CPA_DTYPE_FP16 + 1];
+	int index;
+	enum cpa_status status;
+
+	for (int i = 0; i <= CPA_DTYPE_FP16; i++)
+		names[i] = cpa_dtype_name((enum cpa_dtype)i);
+	status = cpa_parse_name("--dtype", value, names, COUNT(names), NULL, 0, &index, error);
+	if (status == CPA_OK) {
+		o->dtype = (enum cpa_dtype)index;
+		o->has_dtype = true;
+	}
+	return status;
+}
+
+static enum cpa_status set_call(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID,
+			"--call: the pattern is empty; '*' stands for every call");
+	o->call_glob = value;
+	return CPA_OK;
+}
+
+/* ---- how they run ------------------------------------------------------------------------ */
+
+static enum cpa_status set_device(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	static const char *const later[] = { "cuda", "cudnn" };
+	const char *names[MAX_NAMES];
+	int n = 0, index;
+	enum cpa_status status;
+
+	while (n < MAX_NAMES && cpa_device_name(n)) {
+		names[n] = cpa_device_name(n);
+		n++;
+	}
+	status = cpa_parse_name("--device", value, names, n, later, 2, &index, error);
+	if (status == CPA_OK) {
+		o->device = names[index];
+		o->device_asked = true;
+	}
+	return status;
+}
+
+static enum cpa_status set_comm(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	static const char *const names[] = { "fake" }, *const later[] = { "mpi", "nccl" };
+	int index;
+	enum cpa_status status =
+		cpa_parse_name("--comm", value, names, 1, later, 2, &index, error);
+
+	if (status == CPA_OK) {
+		o->comm = names[index];
+		o->comm_asked = true;
+	}
+	return status;
+}
+
+static enum cpa_status set_interleavings(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	int64_t number;
+	enum cpa_status status =
+		cpa_parse_int("--interleavings", value, 1, 1000000, &number, error);
+
+	if (status == CPA_OK)
+		o->interleavings = (int)number;
+	return status;
+}
+
+static enum cpa_status set_interleaving_seed(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return cpa_parse_seed("--interleaving-seed", value, &o->interleaving_seed, error);
+}
+
+static enum cpa_status set_rows(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return cpa_parse_int("--rows", value, 1, INT64_MAX, &o->rows, error);
+}
+
+static enum cpa_status set_fault(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	const char *names[MAX_NAMES];
+	int n = 0, index;
+	enum cpa_status status;
+
+	while (n < MAX_NAMES && cpa_fault_name(n)) {
+		names[n] = cpa_fault_name(n);
+		n++;
+	}
+	status = cpa_parse_name("--fault", value, names, n, NULL, 0, &index, error);
+	if (status == CPA_OK)
+		o->fault = names[index];
+	return status;
+}
+
+/* ---- what is printed --------------------------------------------------------------------- */
+
+static enum cpa_status set_path(const char *what, const char *value, const char **path,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID,
+			"%s: the file name is empty; - stands for stdout", what);
+	*path = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_json(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_path("--json", value, &o->json, error);
+}
+
+static enum cpa_status set_junit(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_path("--junit", value, &o->junit, error);
+}
+
+static enum cpa_status set_csv(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_path("--csv", value, &o->csv, error);
+}
+
+static enum cpa_status set_format(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	static const char *const names[] = { "text", "json", "dot" };
+	int index;
+	enum cpa_status status =
+		cpa_parse_name("--format", value, names, 3, NULL, 0, &index, error);
+
+	if (status == CPA_OK)
+		o->format = (enum cpa_format)index;
+	return status;
+}
+
+static enum cpa_status set_print_ranks(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	o->has_print_ranks = true;
+	return cpa_parse_set("--rank", value, 0, MAX_WORLD - 1, &o->arena, &o->print_ranks,
+		error);
+}
+
+static enum cpa_status set_best(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	static const char *const names[] = { "bytes", "work", "memory" };
+	int index;
+	enum cpa_status status =
+		cpa_parse_name("--best", value, names, 3, NULL, 0, &index, error);
+
+	if (status == CPA_OK)
+		o->best = names[index];
+	return status;
+}
+
+static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	(void)value;
+	(void)error;
+	o->verbose = true;
+	return CPA_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+#define V (1u << CPA_COMMAND_VERIFY)
+#define P (1u << CPA_COMMAND_PLAN)
+
+static const struct cpa_option_info option_table[] = {
+	{ "--problem", "P", V | P, set_problem,
+		"a problem instead of a file: S=64,H=8,causal" },
+	{ "--fill", "KIND", V, set_fill,
+		"its tensors: normal count identity digits extreme (normal)" },
+	{ "--seed", "N", V, set_seed, "seed of made tensors (1)" },
+	{ "--dtype", "X", V | P, set_dtype,
+		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
+	{ "--call", "GLOB", V | P, set_call, "only calls of a file whose name matches" },
+	{ "--device", "NAME", V, set_device, "what computes: ref cpu (cpu)" },
+	{ "--comm", "NAME", V, set_comm, "what carries messages: fake (fake)" },
+	{ "--interleavings", "N", V, set_interleavings,
+		"schedules of the fake communicator (2)" },
+	{ "--interleaving-seed", "N", V, set_interleaving_seed, "the first of them (1)" },
+	{ "--rows", "N", V, set_rows,
+		"query rows compared, at least (all; 256 in large problems)" },
+	{ "--fault", "NAME", V, set_fault,
+		"plants a fault, to see it caught; list faults names them" },
+	{ "--rank", "LIST", P, set_print_ranks, "prints the operations of these ranks" },
+	{ "--best", "WHAT", P, set_best,
+		"bytes work memory: meshes of each world, best first" },
+	{ "--format", "FORM", P, set_format, "text json dot (text)" },
+	{ "--json", "FILE", V | P, set_json, "writes the results as JSON; - for stdout" },
+	{ "--junit", "FILE", V | P, set_junit, "writes them as JUnit XML" },
+	{ "--csv", "FILE", V | P, set_csv, "writes them as CSV" },
+	{ "--verbose", NULL, V | P, set_verbose, "a line for each configuration" },
+};
+
+const struct cpa_option_info *cpa_option_info(int i)
+{
+	if (i >= 0 && i < COUNT(option_table))
+		return &option_table[i];
+	return cpa_option_config_info(i - COUNT(option_table));
+}

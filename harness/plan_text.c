@@ -1,0 +1,233 @@
+/*
+ * plan_text.c - plans for people.
+ */
+#include "harness/plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/result_parts.h"
+
+enum { FEW_RANKS = 16 };
+
+/* The counts in the order in which they are printed. */
+static const struct {
+	const char *name;
+	size_t offset;
+} fields[] = {
+	{ "bytes sent", offsetof(struct cpa_counts, bytes_sent) },
+	{ "messages", offsetof(struct cpa_counts, messages) },
+	{ "peak bytes", offsetof(struct cpa_counts, peak_bytes) },
+	{ "work", offsetof(struct cpa_counts, work) },
+	{ "attended", offsetof(struct cpa_counts, attended) },
+};
+enum { NFIELDS = sizeof fields / sizeof fields[0] };
+
+static int64_t count_at(const struct cpa_counts *counts, size_t offset)
+{
+	return *(const int64_t *)((const char *)counts + offset);
+}
+
+struct cpa_spread cpa_plan_spread(const struct cpa_result *result, size_t offset)
+{
+	struct cpa_spread spread = { 0 };
+
+	for (int rank = 0; rank < result->W; rank++) {
+		int64_t value = count_at(&result->counts[rank], offset);
+
+		spread.min = rank == 0 || value < spread.min ? value : spread.min;
+		spread.max = rank == 0 || value > spread.max ? value : spread.max;
+		spread.sum += (double)value;
+	}
+	spread.mean = result->W > 0 ? spread.sum / result->W : 0;
+	return spread;
+}
+
+/* ---- best first -------------------------------------------------------------------------- */
+
+struct ranked {
+	struct cpa_result result;
+	int64_t key;
+	int at; /* keeps the sort stable */
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct ranked *x = a, *y = b;
+
+	if (x->result.W != y->result.W)
+		return x->result.W < y->result.W ? -1 : 1;
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	return x->at - y->at;
+}
+
+void cpa_plan_sort(struct cpa_result *at, int n, const char *best)
+{
+	size_t offset = strcmp(best, "bytes") == 0 ? offsetof(struct cpa_counts, bytes_sent)
+		: strcmp(best, "work") == 0        ? offsetof(struct cpa_counts, work)
+						   : offsetof(struct cpa_counts, peak_bytes);
+	struct ranked *ranked = malloc((size_t)n * sizeof *ranked);
+
+	/* Without memory the order stays as it was, which is an order all the same. */
+	for (int i = 0; i < n && ranked; i++) {
+		ranked[i].result = at[i];
+		ranked[i].key = at[i].counts ? cpa_plan_spread(&at[i], offset).max : INT64_MAX;
+		ranked[i].at = i;
+	}
+	if (ranked)
+		qsort(ranked, (size_t)n, sizeof *ranked, compare);
+	for (int i = 0; i < n && ranked; i++)
+		at[i] = ranked[i].result;
+	free(ranked);
+}
+
+/* ---- one line a configuration ------------------------------------------------------------ */
+
+static void print_line(FILE *out, const struct cpa_result *r)
+{
+	struct cpa_spread bytes, messages, peak, work, attended;
+	char mesh[48];
+
+	cpa_result_mesh(r, mesh, sizeof mesh);
+	bytes = cpa_plan_spread(r, offsetof(struct cpa_counts, bytes_sent));
+	messages = cpa_plan_spread(r, offsetof(struct cpa_counts, messages));
+	peak = cpa_plan_spread(r, offsetof(struct cpa_counts, peak_bytes));
+	work = cpa_plan_spread(r, offsetof(struct cpa_counts, work));
+	attended = cpa_plan_spread(r, offsetof(struct cpa_counts, attended));
+	fprintf(out, "  %5d %-18s %-15s %13" PRId64 " %4" PRId64 " %13" PRId64 " ", r->W,
+		cpa_variant_info(r->config.variant)->name, mesh, bytes.max, messages.max,
+		peak.max);
+	if (work.sum > 0)
+		fprintf(out, "%8.3f %8.3f", (double)work.max / work.mean,
+			attended.sum / work.sum);
+	else
+		fprintf(out, "%8s %8s", "-", "-");
+	fprintf(out, "  %s\n", r->proved ? "yes" : "NO");
+}
+
+void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end)
+{
+	struct cpa_reasons refused = { 0 };
+	bool any = false;
+
+	for (int i = first; i < end; i++) {
+		const struct cpa_result *r = &list->at[i];
+
+		if (!r->has_proof) {
+			cpa_reasons_add(&refused, r);
+			continue;
+		}
+		if (!any)
+			fprintf(out,
+				"  %5s %-18s %-15s %13s %4s %13s %8s %8s  %s\n  %5s %-18s "
+				"%-15s %13s %4s %13s %8s "
+				"%8s\n",
+				"ranks", "variant", "NxRxU", "bytes sent", "msgs", "peak bytes",
+				"work", "attended", "proved", "", "", "", "max of ranks", "max",
+				"max of ranks", "max/mean", "/work");
+		any = true;
+		print_line(out, r);
+	}
+	if (refused.n > 0)
+		fputs("  refused:\n", out);
+	cpa_reasons_print(out, &refused, 2, CPA_MAX_REASONS);
+	for (int i = first; i < end; i++)
+		if (list->at[i].has_proof && !list->at[i].proved) {
+			fputs("  not proved: ", out);
+			cpa_print_wrapped(out, list->at[i].reason, 14, 4);
+			fprintf(out, "    repeat: ");
+			cpa_print_clean(out, list->at[i].reproduce);
+			fputc('\n', out);
+		}
+}
+
+/* ---- one configuration at length --------------------------------------------------------- */
+
+static void print_ranks(FILE *out, const struct cpa_result *r)
+{
+	fprintf(out, "\n  rank");
+	for (int f = 0; f < NFIELDS; f++)
+		fprintf(out, " %16s", fields[f].name);
+	fputc('\n', out);
+	for (int rank = 0; rank < r->W; rank++) {
+		fprintf(out, "  %4d", rank);
+		for (int f = 0; f < NFIELDS; f++)
+			fprintf(out, " %16" PRId64,
+				count_at(&r->counts[rank], fields[f].offset));
+		fputc('\n', out);
+	}
+}
+
+void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
+{
+	char text[512];
+
+	cpa_config_print(&r->config, text, sizeof text);
+	fprintf(out, "%s\n", text);
+	if (r->problem) {
+		cpa_problem_print(r->problem, text, sizeof text);
+		fprintf(out, "%s\n", text);
+	}
+	if (!r->has_proof) {
+		fputs("refused: ", out);
+		cpa_print_wrapped(out, r->reason, 9, 4);
+		return;
+	}
+	fputs(r->proved ? "proved: " : "NOT PROVED: ", out);
+	cpa_print_wrapped(out,
+		r->proved ? "every rank's data flow, no race, every message meets its partner, "
+			    "no deadlock"
+			  : r->reason,
+		12, 4);
+	fprintf(out, "\n  %-24s %16s %16s %16s %9s\n", "per rank", "min", "mean", "max",
+		"max/mean");
+	for (int f = 0; f < NFIELDS; f++) {
+		struct cpa_spread s = cpa_plan_spread(r, fields[f].offset);
+		char name[48];
+
+		snprintf(name, sizeof name, "%s%s", fields[f].name,
+			f == 0 ? r->problem && r->problem->lse ? " (lse an output)"
+							       : " (lse no output)"
+			       : "");
+		fprintf(out, "  %-24s %16" PRId64 " %16.1f %16" PRId64, name, s.min, s.mean,
+			s.max);
+		if (s.mean > 0)
+			fprintf(out, " %9.4f\n", (double)s.max / s.mean);
+		else
+			fprintf(out, " %9s\n", "-");
+	}
+	if (r->W <= FEW_RANKS)
+		print_ranks(out, r);
+}
+
+static const char *queue_name(int queue)
+{
+	static const char *const names[CPA_NQUEUES] = { "compute", "comm", "queue 2",
+		"queue 3" };
+
+	return names[queue];
+}
+
+void cpa_plan_print_schedule(FILE *out, const struct cpa_schedule *schedule)
+{
+	fprintf(out, "\nrank %d: %d buffers, %d operations in %d steps\n", schedule->rank,
+		schedule->nbuffers, schedule->nops, schedule->nsteps);
+	for (int s = 0; s < schedule->nsteps; s++) {
+		const struct cpa_step *step = &schedule->steps[s];
+
+		fprintf(out, "  step %d, %s", s, queue_name(step->queue));
+		for (int q = 0; q < CPA_NQUEUES; q++)
+			if (q != step->queue && step->waits[q] >= 0)
+				fprintf(out, ", after step %d", step->waits[q]);
+		fputc('\n', out);
+		for (int i = step->first; i < step->first + step->nops; i++) {
+			char text[512];
+
+			cpa_op_print(schedule, i, text, sizeof text);
+			fprintf(out, "    %s\n", text);
+		}
+	}
+}

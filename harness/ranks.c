@@ -1,0 +1,306 @@
+/*
+ * ranks.c - plan, prove, run, and check what can be checked without knowing the right answer.
+ */
+#include "harness/ranks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- plan and proof ---- */
+
+static enum cpa_status out_of_memory(struct cpa_error *error)
+{
+	return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the ranks of a configuration");
+}
+
+static enum cpa_status alloc_ranks(struct cpa_ranks *ranks, struct cpa_error *error)
+{
+	size_t W = (size_t)ranks->W;
+	struct cpa_arena *arena = &ranks->arena;
+	ranks->schedules = cpa_arena_alloc(arena, W * sizeof *ranks->schedules);
+	ranks->counts = cpa_arena_alloc(arena, W * sizeof *ranks->counts);
+	ranks->q_shards = cpa_arena_alloc(arena, W * sizeof *ranks->q_shards);
+	ranks->kv_shards = cpa_arena_alloc(arena, W * sizeof *ranks->kv_shards);
+	ranks->execs = cpa_arena_alloc(arena, W * sizeof *ranks->execs);
+	return arena->failed ? out_of_memory(error) : CPA_OK;
+}
+
+static enum cpa_status plan_rank(
+	struct cpa_ranks *ranks, struct cpa_check *check, int rank, struct cpa_error *error)
+{
+	const struct cpa_partition *part = ranks->partition;
+	struct cpa_coords at = cpa_partition_coords(part, rank);
+	ranks->q_shards[rank] = cpa_partition_q_shard(part, &ranks->arena, at.r, at.u);
+	ranks->kv_shards[rank] = cpa_partition_kv_shard(part, &ranks->arena, at.r, at.u);
+	if (ranks->arena.failed)
+		return out_of_memory(error);
+	enum cpa_status s = cpa_plan_create(part, rank, &ranks->schedules[rank], error);
+	if (s != CPA_OK)
+		return s;
+	cpa_schedule_count(ranks->schedules[rank], ranks->problem, &ranks->counts[rank]);
+	return cpa_check_rank(check, ranks->schedules[rank], error);
+}
+
+enum cpa_status cpa_ranks_plan(struct cpa_ranks *ranks, const struct cpa_problem *problem,
+	const struct cpa_config *config, struct cpa_error *error)
+{
+	*ranks = (struct cpa_ranks){.problem = problem};
+	cpa_arena_init(&ranks->arena);
+	enum cpa_status s = cpa_partition_create(problem, config, &ranks->partition, error);
+	if (s != CPA_OK)
+		return s;
+	ranks->W = ranks->partition->W;
+	s = alloc_ranks(ranks, error);
+	struct cpa_check *check = NULL;
+	if (s == CPA_OK)
+		s = cpa_check_create(ranks->partition, &check, error);
+	for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++)
+		s = plan_rank(ranks, check, rank, error);
+	if (s == CPA_OK)
+		s = cpa_check_finish(check, error);
+	if (s == CPA_MISMATCH && cpa_check_fault(check))
+		cpa_fail(error, s, "not proved: %s", cpa_check_fault(check)->text);
+	if (check)
+		cpa_check_destroy(check);
+	return s;
+}
+
+void cpa_ranks_fini(struct cpa_ranks *ranks)
+{
+	for (int rank = 0; ranks->execs && rank < ranks->W; rank++)
+		cpa_exec_destroy(ranks->execs[rank]);
+	cpa_fake_world_destroy(ranks->world);
+	for (int rank = 0; ranks->schedules && rank < ranks->W; rank++)
+		cpa_schedule_destroy(ranks->schedules[rank]);
+	if (ranks->partition)
+		cpa_partition_destroy(ranks->partition);
+	free(ranks->staging);
+	cpa_arena_fini(&ranks->arena);
+}
+
+/* ---- executors ---- */
+
+static enum cpa_status check_memory(
+	const struct cpa_ranks *ranks, size_t nbytes, const char *when, struct cpa_error *error)
+{
+	int64_t planned = 0;
+	for (int rank = 0; rank < ranks->W; rank++)
+		planned += ranks->counts[rank].peak_bytes;
+	if ((int64_t)(nbytes - ranks->nbytes_before) == planned)
+		return CPA_OK;
+	return cpa_fail(error, CPA_MISMATCH,
+		"the device holds %" PRId64 " bytes %s; the plans say %" PRId64,
+		(int64_t)(nbytes - ranks->nbytes_before), when, planned);
+}
+
+static enum cpa_status alloc_staging(struct cpa_ranks *ranks, struct cpa_error *error)
+{
+	int64_t largest = 1;
+	for (int rank = 0; rank < ranks->W; rank++)
+		for (int i = 0; i < ranks->schedules[rank]->nbuffers; i++) {
+			const struct cpa_buffer *buffer = &ranks->schedules[rank]->buffers[i];
+			int64_t nbytes = cpa_buffer_nbytes(buffer);
+			if (buffer->role != CPA_ROLE_WORK && nbytes > largest)
+				largest = nbytes;
+		}
+	ranks->staging = malloc((size_t)largest);
+	return ranks->staging ? CPA_OK : out_of_memory(error);
+}
+
+enum cpa_status cpa_ranks_start(struct cpa_ranks *ranks, struct cpa_device *device,
+	cpa_ranks_hook *hook, void *context, struct cpa_error *error)
+{
+	ranks->device = device;
+	ranks->nbytes_before = device->nbytes;
+	device->peak = device->nbytes;
+	enum cpa_status s =
+		cpa_fake_world_create(ranks->W, CPA_FAKE_EAGER, 0, &ranks->world, error);
+	if (s == CPA_OK)
+		s = alloc_staging(ranks, error);
+	for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++) {
+		if (ranks->schedules[rank]->nbuffers == 0)
+			continue; /* a batch group without items */
+		struct cpa_exec_options options = {.poison = true};
+		if (hook)
+			options.hook = hook(context, rank);
+		s = cpa_exec_create(ranks->schedules[rank], ranks->problem, device,
+			cpa_fake_world_comm(ranks->world, rank), &options, &ranks->execs[rank],
+			error);
+	}
+	return s == CPA_OK ? check_memory(ranks, device->nbytes, "before the run", error) : s;
+}
+
+/* The buffer of a tensor on a rank as a shard of the whole array; false: the rank has none. */
+static bool find_shard(const struct cpa_ranks *ranks, int rank, enum cpa_role role,
+	enum cpa_tensor tensor, int *buffer, struct cpa_shard *shard)
+{
+	bool key = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
+	*buffer = ranks->execs[rank] ? cpa_exec_find(ranks->execs[rank], role, tensor) : -1;
+	*shard = (struct cpa_shard){
+		.row_nbytes = cpa_token_nbytes(ranks->problem, tensor),
+		.S = cpa_tensor_ntokens(ranks->problem, tensor),
+		.batches = cpa_partition_batches(
+			ranks->partition, cpa_partition_coords(ranks->partition, rank).b),
+		.tokens = key ? &ranks->kv_shards[rank] : &ranks->q_shards[rank],
+	};
+	return *buffer >= 0;
+}
+
+static size_t shard_nbytes(const struct cpa_shard *shard)
+{
+	return shard->row_nbytes * (size_t)(cpa_spans_ntokens(shard->tokens) *
+					    (shard->batches.end - shard->batches.start));
+}
+
+/* A plan that gives a rank another shard than the partition would be the proof's fault. */
+static enum cpa_status check_shard(const struct cpa_ranks *ranks, int rank, int buffer,
+	const struct cpa_shard *shard, struct cpa_error *error)
+{
+	const struct cpa_buffer *b = &ranks->schedules[rank]->buffers[buffer];
+	if ((size_t)cpa_buffer_nbytes(b) == shard_nbytes(shard))
+		return CPA_OK;
+	return cpa_fail(error, CPA_MISMATCH,
+		"buffer \"%s\" of rank %d has %" PRId64 " bytes; its shard has %zu", b->name,
+		rank, cpa_buffer_nbytes(b), shard_nbytes(shard));
+}
+
+enum cpa_status cpa_ranks_upload(
+	struct cpa_ranks *ranks, const struct cpa_inputs *inputs, struct cpa_error *error)
+{
+	static const enum cpa_tensor tensors[] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
+	enum cpa_status s = CPA_OK;
+	for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++)
+		for (int i = 0; s == CPA_OK && i < 3; i++) {
+			int buffer;
+			struct cpa_shard shard;
+			if (!find_shard(
+				    ranks, rank, CPA_ROLE_INPUT, tensors[i], &buffer, &shard))
+				continue;
+			s = check_shard(ranks, rank, buffer, &shard, error);
+			if (s != CPA_OK)
+				break;
+			inputs->read(inputs->context, tensors[i], shard.batches, shard.tokens,
+				ranks->staging);
+			s = ranks->device->ops->upload(ranks->device,
+				cpa_exec_memory(ranks->execs[rank], buffer), ranks->staging,
+				shard_nbytes(&shard), error);
+		}
+	return s;
+}
+
+/* ---- running ---- */
+
+static enum cpa_status check_transport(const struct cpa_ranks *ranks, struct cpa_error *error)
+{
+	for (int rank = 0; rank < ranks->W; rank++) {
+		const struct cpa_comm *comm = cpa_fake_world_comm(ranks->world, rank);
+		const struct cpa_counts *plan = &ranks->counts[rank];
+		if (comm->bytes_sent != plan->bytes_sent || comm->messages != plan->messages)
+			return cpa_fail(error, CPA_MISMATCH,
+				"rank %d sent %" PRId64 " bytes in %" PRId64
+				" messages; its plan says %" PRId64 " bytes in %" PRId64,
+				rank, comm->bytes_sent, comm->messages, plan->bytes_sent,
+				plan->messages);
+	}
+	return CPA_OK;
+}
+
+enum cpa_status cpa_ranks_run(struct cpa_ranks *ranks, enum cpa_fake_mode mode, uint64_t seed,
+	struct cpa_error *error)
+{
+	enum cpa_status s = CPA_OK;
+	for (int rank = 0; ranks->ran && s == CPA_OK && rank < ranks->W; rank++)
+		if (ranks->execs[rank])
+			s = cpa_exec_reset(ranks->execs[rank], error);
+	if (s != CPA_OK)
+		return s;
+	cpa_fake_world_reset(ranks->world, mode, seed);
+	ranks->ran = true;
+	s = cpa_fake_run(ranks->world, ranks->execs, error);
+	if (s == CPA_OK)
+		s = check_transport(ranks, error);
+	if (s == CPA_OK)
+		s = check_memory(ranks, ranks->device->peak, "at its peak", error);
+	return s;
+}
+
+/* ---- outputs ---- */
+
+/* One output of one rank into staging.  *has: the rank has it. */
+static enum cpa_status fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor tensor,
+	struct cpa_shard *shard, bool *has, struct cpa_error *error)
+{
+	int buffer;
+	*has = find_shard(ranks, rank, CPA_ROLE_OUTPUT, tensor, &buffer, shard);
+	if (!*has)
+		return CPA_OK;
+	enum cpa_status s = check_shard(ranks, rank, buffer, shard, error);
+	if (s != CPA_OK)
+		return s;
+	return ranks->device->ops->download(ranks->device, ranks->staging,
+		cpa_exec_memory(ranks->execs[rank], buffer), shard_nbytes(shard), error);
+}
+
+enum cpa_status cpa_ranks_download(
+	struct cpa_ranks *ranks, void *o, void *lse, struct cpa_error *error)
+{
+	const struct cpa_problem *p = ranks->problem;
+	void *const whole[2] = {o, lse};
+	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
+	enum cpa_status s = CPA_OK;
+	for (int i = 0; i < 2 && whole[i]; i++) {
+		/* What nobody owns stays NaN. */
+		memset(whole[i], 0xff,
+			(size_t)(p->B * p->Sq) * cpa_token_nbytes(p, tensors[i]));
+		for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++) {
+			struct cpa_shard shard;
+			bool has;
+			s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			if (s == CPA_OK && has)
+				cpa_shard_scatter(&shard, ranks->staging, whole[i]);
+		}
+	}
+	return s;
+}
+
+enum cpa_status cpa_ranks_compare(
+	struct cpa_ranks *ranks, const void *o, const void *lse, struct cpa_error *error)
+{
+	const void *const whole[2] = {o, lse};
+	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
+	for (int i = 0; i < 2 && whole[i]; i++)
+		for (int rank = 0; rank < ranks->W; rank++) {
+			struct cpa_shard shard;
+			bool has;
+			int64_t batch, token;
+			enum cpa_status s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			if (s != CPA_OK)
+				return s;
+			if (has && !cpa_shard_equal(
+					   &shard, ranks->staging, whole[i], &batch, &token))
+				return cpa_fail(error, CPA_MISMATCH,
+					"%s of batch %" PRId64 ", token %" PRId64
+					" (on rank %d) has other bits than in the first "
+					"interleaving",
+					cpa_tensor_name(tensors[i]), batch, token, rank);
+		}
+	return CPA_OK;
+}
+
+int cpa_ranks_worker(const struct cpa_ranks *ranks, int64_t batch, int64_t token, int64_t head)
+{
+	const struct cpa_partition *part = ranks->partition;
+	struct cpa_coords at = {0, 0, 0};
+	while (at.b + 1 < part->config.batch_degree &&
+		cpa_partition_batches(part, at.b).end <= batch)
+		at.b++;
+	while (at.r + 1 < part->config.ring_degree &&
+		cpa_spans_ncommon_range(
+			&part->q_block[at.r], (struct cpa_range){token, token + 1}) == 0)
+		at.r++;
+	while (at.u + 1 < part->config.ulysses_degree &&
+		cpa_partition_heads(part, at.u).end <= head)
+		at.u++;
+	return cpa_partition_rank(part, at);
+}

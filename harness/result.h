@@ -1,0 +1,68 @@
+/*
+ * result.h - the record of one configuration, and everything that prints records: the table for people,
+ * JSON, JUnit and CSV (COMMAND sections 4 and 5).
+ */
+#ifndef CPA_RESULT_H
+#define CPA_RESULT_H
+
+#include <stdio.h>
+
+#include "harness/options.h"
+
+enum cpa_verdict { CPA_VERDICT_RIGHT, CPA_VERDICT_WRONG, CPA_VERDICT_UNSUPPORTED, CPA_VERDICT_CANNOT_TELL };
+const char *cpa_verdict_name(enum cpa_verdict verdict);
+
+/* How far one output is off.  NaN means "does not exist" and prints as null. */
+struct cpa_deviation {
+	double rel_l2, error, bound, ratio; /* error and bound of the worst element (largest error/bound) */
+	double soft_ratio;
+	int64_t batch, token, head, dim;    /* of the worst element; -1: none */
+};
+
+struct cpa_result {
+	const char *file, *call;            /* borrowed; file NULL for --problem */
+	bool has_config;                    /* false: the whole call (cannot_tell, unsupported) */
+	struct cpa_config config;
+	const struct cpa_problem *problem;  /* NULL when the call could not be read */
+	const char *device, *comm;
+	enum cpa_verdict verdict;
+	char reason[1024];                  /* "" when right */
+	char reproduce[512];                /* command line that repeats a wrong result */
+	struct cpa_deviation o, lse;
+	double probe_ratio;                 /* NaN: none */
+	int W;
+	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
+	double seconds;                     /* NaN in plan */
+	bool has_proof, proved;             /* plan */
+};
+void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
+
+struct cpa_result_list {
+	struct cpa_result *at;
+	int n, capacity;
+};
+/* Takes over result->counts; on CPA_NO_MEMORY they stay the caller's. */
+enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
+void cpa_result_list_fini(struct cpa_result_list *list);
+
+struct cpa_summary {
+	int right, wrong, unsupported, cannot_tell;
+};
+struct cpa_summary cpa_result_summary(const struct cpa_result_list *list);
+
+/* A variant asked for by name has no result that is right or wrong. */
+bool cpa_result_ran_nowhere(const struct cpa_result_list *list, const struct cpa_options *options);
+
+/* Exit status by COMMAND section 4.  ran_nowhere: something asked for by name never ran. */
+int cpa_result_exit(const struct cpa_result_list *list, bool ran_nowhere);
+
+/* The table for people: one line a call and variant, or each configuration when verbose; then the
+ * summary: what was right, what was refused and why, worst error over bound and where. */
+void cpa_result_table(FILE *out, const struct cpa_result_list *list, const struct cpa_options *options);
+
+/* Writes every file asked for by --json, --junit, --csv ("-": stdout), atomically (temporary name, then
+ * rename).  CPA_EXTERNAL with the system's text on a full disk, a missing directory, a closed pipe. */
+enum cpa_status cpa_result_write(const struct cpa_result_list *list, const struct cpa_options *options,
+	struct cpa_error *error);
+
+#endif

@@ -1,0 +1,17 @@
+/*
+ * result_formats.h - one function a format.  Errors stay in the FILE.
+ */
+#ifndef CPA_RESULT_FORMATS_H
+#define CPA_RESULT_FORMATS_H
+
+#include "harness/result.h"
+
+void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
+	const struct cpa_options *options);
+void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
+	const struct cpa_options *options);
+/* RFC 4180: a header, CRLF, quotes doubled; what does not exist is empty. */
+void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
+	const struct cpa_options *options);
+
+#endif

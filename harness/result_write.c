@@ -1,0 +1,329 @@
+/*
+ * result_write.c - results for programs: JSON, and the files asked for.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "harness/commands.h"
+#include "harness/json.h"
+#include "harness/output.h"
+#include "harness/result_formats.h"
+#include "harness/result_parts.h"
+
+static void put_string(struct cpa_json *json, const char *key, const char *value)
+{
+	cpa_json_key(json, key);
+	cpa_json_string(json, value);
+}
+
+static void put_int(struct cpa_json *json, const char *key, int64_t value)
+{
+	cpa_json_key(json, key);
+	cpa_json_int(json, value);
+}
+
+static void put_known(struct cpa_json *json, const char *key, double value)
+{
+	cpa_json_key(json, key);
+	cpa_json_known(json, value);
+}
+
+/* 0 or less: does not exist. */
+static void put_positive(struct cpa_json *json, const char *key, int64_t value)
+{
+	cpa_json_key(json, key);
+	if (value > 0)
+		cpa_json_int(json, value);
+	else
+		cpa_json_null(json);
+}
+
+static void put_list(struct cpa_json *json, const char *key, const struct cpa_int_list *list)
+{
+	cpa_json_key(json, key);
+	if (list->n == 0) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_array(json);
+	for (int i = 0; i < list->n; i++)
+		cpa_json_int(json, list->at[i]);
+	cpa_json_end_array(json);
+}
+
+/* ---- machine and options ----------------------------------------------------------------- */
+
+/* The value of "model name : X" in /proc/cpuinfo; false where there is none. */
+static bool find_cpu(char *name, size_t size)
+{
+	FILE *file = fopen("/proc/cpuinfo", "r");
+	char line[256];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof line, file)) {
+		char *colon = strchr(line, ':');
+
+		if (strncmp(line, "model name", 10) != 0 || !colon)
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
+		found = true;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static void put_machine(struct cpa_json *json)
+{
+	char cpu[200], os[3 * sizeof(((struct utsname *)0)->release)];
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	struct utsname name;
+
+	cpa_json_key(json, "machine");
+	cpa_json_object(json);
+	put_string(json, "cpu", find_cpu(cpu, sizeof cpu) ? cpu : NULL);
+	put_positive(json, "cores", sysconf(_SC_NPROCESSORS_ONLN));
+	put_positive(json, "memory_bytes", pages > 0 && page > 0 ? (int64_t)pages * page : 0);
+	if (uname(&name) == 0)
+		snprintf(os, sizeof os, "%.60s %.60s %.60s", name.sysname, name.release,
+			name.machine);
+	put_string(json, "os", uname(&name) == 0 ? os : NULL);
+	cpa_json_end_object(json);
+}
+
+static void put_options_inputs(struct cpa_json *json, const struct cpa_options *o)
+{
+	put_string(json, "command_line", o->command_line);
+	cpa_json_key(json, "files");
+	cpa_json_array(json);
+	for (int i = 0; i < o->nfiles; i++)
+		cpa_json_string(json, o->files[i]);
+	cpa_json_end_array(json);
+	put_string(json, "problem", o->has_problem ? o->problem_text : NULL);
+	put_string(json, "fill", o->has_problem ? cpa_fill_name(o->fill) : NULL);
+	cpa_json_key(json, "seed");
+	cpa_json_uint(json, o->seed);
+	put_string(json, "dtype", o->has_dtype ? cpa_dtype_name(o->dtype) : NULL);
+	put_string(json, "call", o->call_glob);
+}
+
+static void put_options(struct cpa_json *json, const struct cpa_options *o)
+{
+	static const char *const rotates[] = { NULL, "p2p", "allgather", "all" };
+
+	cpa_json_key(json, "options");
+	cpa_json_object(json);
+	put_options_inputs(json, o);
+	put_list(json, "ranks", &o->ranks);
+	put_positive(json, "batch", o->batch);
+	put_positive(json, "ring", o->ring);
+	put_positive(json, "ulysses", o->ulysses);
+	cpa_json_key(json, "variants");
+	cpa_json_array(json);
+	for (int i = 0; i < CPA_NVARIANTS; i++)
+		if (o->variants[i])
+			cpa_json_string(json, cpa_variant_info((enum cpa_variant)i)->name);
+	cpa_json_end_array(json);
+	put_string(json, "rotate", rotates[o->rotate]);
+	put_string(json, "split", o->has_split ? cpa_split_name(o->split) : NULL);
+	put_string(json, "split_kv", o->has_split_kv ? cpa_split_name(o->split_kv) : NULL);
+	put_list(json, "sizes", &o->sizes);
+	put_list(json, "sizes_kv", &o->sizes_kv);
+	put_list(json, "head_counts", &o->head_counts);
+	put_string(json, "order", cpa_order_name(o->order));
+	put_string(json, "heads_rule", cpa_heads_name(o->heads));
+	put_string(json, "direction", o->direction < 0 ? "down" : "up");
+	put_string(json, "partials", cpa_partials_name(o->partials));
+	put_string(json, "mesh",
+		o->mesh == CPA_MESH_BATCH_ULYSSES_RING ? "batch,ulysses,ring"
+						       : "batch,ring,ulysses");
+	put_positive(json, "interleavings", o->interleavings);
+	cpa_json_key(json, "interleaving_seed");
+	cpa_json_uint(json, o->interleaving_seed);
+	put_positive(json, "rows", o->rows);
+	put_string(json, "fault", o->fault);
+	cpa_json_end_object(json);
+}
+
+/* ---- one result -------------------------------------------------------------------------- */
+
+static void put_deviation(struct cpa_json *json, const char *key, const struct cpa_deviation *d)
+{
+	const int64_t place[] = { d->batch, d->token, d->head, d->dim };
+	static const char *const names[] = { "batch", "token", "head", "dim" };
+
+	cpa_json_key(json, key);
+	if (isnan(d->rel_l2) && isnan(d->ratio) && isnan(d->soft_ratio) && d->token < 0) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_object(json);
+	put_known(json, "rel_l2", d->rel_l2);
+	put_known(json, "error", d->error);
+	put_known(json, "bound", d->bound);
+	put_known(json, "ratio", d->ratio);
+	put_known(json, "soft_ratio", d->soft_ratio);
+	cpa_json_key(json, "worst");
+	cpa_json_object(json);
+	for (int i = 0; i < 4; i++) {
+		cpa_json_key(json, names[i]);
+		if (place[i] >= 0)
+			cpa_json_int(json, place[i]);
+		else
+			cpa_json_null(json);
+	}
+	cpa_json_end_object(json);
+	cpa_json_end_object(json);
+}
+
+static void put_config(struct cpa_json *json, const struct cpa_result *r)
+{
+	const struct cpa_config *c = r->has_config ? &r->config : NULL;
+	bool rings = c && c->ring_degree > 1;
+
+	put_string(json, "variant", c ? cpa_variant_info(c->variant)->name : NULL);
+	put_positive(json, "batch", c ? c->batch_degree : 0);
+	put_positive(json, "ring", c ? c->ring_degree : 0);
+	put_positive(json, "ulysses", c ? c->ulysses_degree : 0);
+	put_positive(json, "ranks", r->W);
+	put_string(json, "rotate", rings ? cpa_rotate_name(c->rotate) : NULL);
+	put_string(json, "split", c ? cpa_split_name(c->split) : NULL);
+	put_string(json, "order", c ? cpa_order_name(c->order) : NULL);
+	put_string(json, "heads_rule", c ? cpa_heads_name(c->heads) : NULL);
+	put_string(json, "direction", !c ? NULL : c->direction < 0 ? "down" : "up");
+	put_string(json, "partials", c ? cpa_partials_name(c->partials) : NULL);
+	put_string(json, "dtype", r->problem ? cpa_dtype_name(r->problem->dtype) : NULL);
+	put_string(json, "device", r->device);
+	put_string(json, "comm", r->comm);
+}
+
+static void put_counts(struct cpa_json *json, const struct cpa_result *r)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} fields[] = {
+		{ "bytes_sent", offsetof(struct cpa_counts, bytes_sent) },
+		{ "messages", offsetof(struct cpa_counts, messages) },
+		{ "peak_bytes", offsetof(struct cpa_counts, peak_bytes) },
+		{ "mask_bytes", 0 },
+		{ "work", offsetof(struct cpa_counts, work) },
+		{ "attended", offsetof(struct cpa_counts, attended) },
+	};
+
+	for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
+		cpa_json_key(json, fields[f].name);
+		/* No problem of this version has a dense mask, so that there is none to count.
+		 */
+		if (!r->counts || strcmp(fields[f].name, "mask_bytes") == 0) {
+			cpa_json_null(json);
+			continue;
+		}
+		cpa_json_array(json);
+		for (int i = 0; i < r->W; i++)
+			cpa_json_int(json,
+				*(const int64_t *)((const char *)&r->counts[i] +
+					fields[f].offset));
+		cpa_json_end_array(json);
+	}
+}
+
+static void put_result(struct cpa_json *json, const struct cpa_result *r, bool plan)
+{
+	cpa_json_object(json);
+	put_string(json, "file", r->file);
+	put_string(json, "call", r->call);
+	put_config(json, r);
+	put_string(json, "verdict", cpa_verdict_name(r->verdict));
+	put_string(json, "reason", r->reason[0] ? r->reason : NULL);
+	if (!plan) {
+		put_deviation(json, "o", &r->o);
+		put_deviation(json, "lse", &r->lse);
+		cpa_json_key(json, "probe");
+		cpa_json_object(json);
+		put_known(json, "ratio", r->probe_ratio);
+		cpa_json_end_object(json);
+	}
+	cpa_json_key(json, "lse_asked");
+	if (r->problem)
+		cpa_json_bool(json, r->problem->lse);
+	else
+		cpa_json_null(json);
+	put_counts(json, r);
+	if (!plan)
+		put_known(json, "seconds", r->seconds);
+	if (plan) {
+		cpa_json_key(json, "proof");
+		if (r->has_proof) {
+			cpa_json_object(json);
+			cpa_json_key(json, "proved");
+			cpa_json_bool(json, r->proved);
+			put_string(json, "fault", r->proved ? NULL : r->reason);
+			cpa_json_end_object(json);
+		} else {
+			cpa_json_null(json);
+		}
+	}
+	cpa_json_end_object(json);
+}
+
+void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
+	const struct cpa_options *options)
+{
+	struct cpa_summary sum = cpa_result_summary(list);
+	bool plan = options->command == CPA_COMMAND_PLAN;
+	struct cpa_json json;
+
+	cpa_json_init(&json, out, 2);
+	cpa_json_object(&json);
+	put_string(&json, "cpattn", cpa_version());
+	put_int(&json, "format", 1);
+	put_string(&json, "command", plan ? "plan" : "verify");
+	put_machine(&json);
+	put_options(&json, options);
+	cpa_json_key(&json, "results");
+	cpa_json_array(&json);
+	for (int i = 0; i < list->n; i++)
+		put_result(&json, &list->at[i], plan);
+	cpa_json_end_array(&json);
+	cpa_json_key(&json, "summary");
+	cpa_json_object(&json);
+	put_int(&json, "right", sum.right);
+	put_int(&json, "wrong", sum.wrong);
+	put_int(&json, "unsupported", sum.unsupported);
+	put_int(&json, "cannot_tell", sum.cannot_tell);
+	cpa_json_end_object(&json);
+	cpa_json_end_object(&json);
+}
+
+enum cpa_status cpa_result_write(const struct cpa_result_list *list,
+	const struct cpa_options *options, struct cpa_error *error)
+{
+	const struct {
+		const char *path;
+		void (*write)(FILE *, const struct cpa_result_list *,
+			const struct cpa_options *);
+	} files[] = {
+		{ options->json, cpa_result_write_json },
+		{ options->junit, cpa_result_write_junit },
+		{ options->csv, cpa_result_write_csv },
+	};
+	enum cpa_status status = CPA_OK;
+
+	for (size_t i = 0; i < sizeof files / sizeof files[0] && status == CPA_OK; i++) {
+		struct cpa_output output;
+
+		if (!files[i].path)
+			continue;
+		status = cpa_output_open(&output, files[i].path, error);
+		if (status != CPA_OK)
+			break;
+		files[i].write(output.file, list, options);
+		status = cpa_output_commit(&output, error);
+	}
+	return status;
+}

@@ -1,0 +1,201 @@
+/*
+ * test_command_line.c - the command as a script sees it: exit status, stdout, stderr.  Needs
+ * the built command, which CPATTN names.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+struct ran {
+	int status;
+	char out[16384], err[2048];
+};
+
+static void slurp(const char *path, char *text, size_t size)
+{
+	FILE *file = fopen(path, "r");
+
+	assert_non_null(file);
+	text[fread(text, 1, size - 1, file)] = '\0';
+	fclose(file);
+	unlink(path);
+}
+
+/* `line` is shell text in which $CPATTN is the command; its stdout and stderr are kept. */
+static struct ran run(const char *line)
+{
+	static struct ran ran;
+	char out[64], err[64], script[1024];
+	int status;
+
+	snprintf(out, sizeof out, "cpattn_test_%ld.out", (long)getpid());
+	snprintf(err, sizeof err, "cpattn_test_%ld.err", (long)getpid());
+	snprintf(script, sizeof script, "{ %s; } >%s 2>%s", line, out, err);
+	status = system(script);
+	assert_true(WIFEXITED(status));
+	ran.status = WEXITSTATUS(status);
+	slurp(out, ran.out, sizeof ran.out);
+	slurp(err, ran.err, sizeof ran.err);
+	return ran;
+}
+
+/* Skips where there is no command to run. */
+static void require_command(void)
+{
+	const char *command = getenv("CPATTN");
+
+	if (!command || access(command, X_OK) != 0)
+		skip();
+}
+
+static void a_mistake_is_status_2_one_sentence_and_no_output(void **state)
+{
+	static const char *const lines[] = {
+		"$CPATTN",
+		"$CPATTN frobnicate",
+		"$CPATTN simulate",
+		"$CPATTN verify",
+		"$CPATTN verify --problem S=64 --varient ring",
+		"$CPATTN verify --problem S=64 --ranks 0",
+		"$CPATTN verify --problem S=64,H=3,Hq=3",
+		"$CPATTN verify --problem S=64 --device cuda",
+		"$CPATTN verify --problem S=64 --fault nothing",
+		"$CPATTN plan --problem S=64 --ring 4 --ranks 6",
+		"$CPATTN plan --problem S=64 --variant ring --ulysses 2",
+		"$CPATTN plan --problem S=63 --variant ring --ranks 2",
+		"$CPATTN plan --problem S=64 --ring 2 --variant ring_anything --split "
+		"given:9,9",
+		"$CPATTN plan --problem S=64 --format dot",
+		"$CPATTN plan --problem S=64 --rank 99",
+		"$CPATTN plan /nonexistent/file.h5",
+		"$CPATTN plan .",
+		"$CPATTN plan --problem S=64 --json /nonexistent/a.json --ranks 2",
+		"$CPATTN list nonsense",
+		"CPATTN_DATA=/nonexistent $CPATTN list recordings",
+		"$CPATTN \"$(printf 'a\\nb')\"",
+		"$CPATTN list variants >/dev/full",
+		"$CPATTN list variants >&-",
+		"$CPATTN plan --problem S=64 --ranks 2 --json - >/dev/full",
+		"$CPATTN plan --problem S=64 --ranks 2 --csv - >&-",
+	};
+
+	(void)state;
+	require_command();
+	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+		struct ran ran = run(lines[i]);
+
+		if (ran.status != 2 || ran.out[0] || strncmp(ran.err, "cpattn: ", 8) != 0 ||
+			strchr(ran.err, '\n') != ran.err + strlen(ran.err) - 1)
+			fail_msg("%s: status %d\nstdout: %s\nstderr: %s", lines[i], ran.status,
+				ran.out, ran.err);
+	}
+}
+
+static void a_pipe_that_nobody_reads_is_reported(void **state)
+{
+	struct ran ran;
+
+	(void)state;
+	require_command();
+	/* More than a pipe holds, so that the writer meets the closed end whenever it is
+	 * closed. */
+	ran = run("{ $CPATTN plan --problem S=64 --ranks 64 --ring 64 --variant ring --rank "
+		  "0-63; "
+		  "echo status $? >&2; } | true");
+	assert_non_null(strstr(ran.err,
+		"cpattn: cannot write to stdout: Broken pipe\nstatus 2\n"));
+}
+
+static void what_works_says_nothing_on_stderr(void **state)
+{
+	static const struct {
+		const char *line, *says;
+	} cases[] = {
+		{ "$CPATTN --version", "cpattn " },
+		{ "$CPATTN --help", "usage:" },
+		{ "$CPATTN help verify", "--variant" },
+		{ "$CPATTN plan --help", "--best" },
+		{ "$CPATTN list variants", "unified_anything" },
+		{ "$CPATTN list devices", "can run here" },
+		{ "$CPATTN list faults", "hop-skipped" },
+		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
+		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
+		{ "$CPATTN plan --problem S=63 --ranks 4", "refused:" },
+		{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",
+			"digraph" },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --format json", "{\n  \"cpattn\": " },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --junit -", "<?xml" },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --csv -", "file,call,variant" },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --json /dev/null", "ranks variant" },
+	};
+
+	(void)state;
+	require_command();
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ran ran = run(cases[i].line);
+
+		if (ran.status != 0 || ran.err[0] || !strstr(ran.out, cases[i].says))
+			fail_msg("%s: status %d\nstdout: %s\nstderr: %s", cases[i].line,
+				ran.status, ran.out, ran.err);
+	}
+}
+
+/* --best memory lists the meshes of a world by their largest rank. */
+static void best_comes_first(void **state)
+{
+	struct ran ran;
+	long long last = 0;
+	int n = 0;
+
+	(void)state;
+	require_command();
+	ran = run("$CPATTN plan --problem S=64,H=8 --ranks 8 --best memory --variant "
+		  "ring,ulysses,unified --csv -");
+	for (char *line = strchr(ran.out, '\n'); line && line[1];
+		line = strchr(line + 1, '\n')) {
+		char *field = line + 1;
+
+		for (int i = 0; i < 38; i++)
+			field = strchr(field, ',') + 1;
+		assert_true(atoll(field) >= last && atoll(field) > 0);
+		last = atoll(field);
+		n++;
+	}
+	assert_int_equal(n, 4); /* 8x1 1x8 2x4 4x2 */
+}
+
+/* Both ways of saying it give the same file. */
+static void json_to_a_file_is_json_to_stdout(void **state)
+{
+	struct ran ran;
+
+	(void)state;
+	require_command();
+	ran = run("$CPATTN plan --problem S=64 --ranks 2 --json cpattn_test.json >/dev/null && "
+		  "$CPATTN plan --problem S=64 --ranks 2 --json - | grep -v command_line "
+		  ">cpattn_test.2 "
+		  "&& grep -v command_line cpattn_test.json | cmp - cpattn_test.2; s=$?; rm -f "
+		  "cpattn_test.json cpattn_test.2; exit $s");
+	assert_string_equal(ran.err, "");
+	assert_int_equal(ran.status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_mistake_is_status_2_one_sentence_and_no_output),
+		cmocka_unit_test(a_pipe_that_nobody_reads_is_reported),
+		cmocka_unit_test(what_works_says_nothing_on_stderr),
+		cmocka_unit_test(best_comes_first),
+		cmocka_unit_test(json_to_a_file_is_json_to_stdout),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

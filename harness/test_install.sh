@@ -1,0 +1,68 @@
+#!/bin/sh
+# test_install.sh - what a user of the library sees: the installed tree, pkg-config, the README's example.
+#
+#   MAKE=make MODE=release CC=gcc sh harness/test_install.sh PREFIX
+#
+# Run by `make test` from the top folder, when everything is built.
+set -eu
+prefix=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+root=$tmp/root
+
+die() {
+	echo "test_install: $*" >&2
+	exit 1
+}
+
+$MAKE --no-print-directory MODE="$MODE" DESTDIR="$root" install >"$tmp/install.log" 2>&1 ||
+	die "make install failed: $(cat "$tmp/install.log")"
+for file in bin/cpattn lib/libcpattn.a lib/libcpattn.so lib/pkgconfig/cpattn.pc include/cpattn/ref/ref.h; do
+	[ -e "$root$prefix/$file" ] || die "make install left out $file"
+done
+"$root$prefix/bin/cpattn" --version
+
+# Only names that begin with cpa_ leave the shared library.
+nm -D --defined-only "$root$prefix/lib/libcpattn.so" | awk '{ print $NF }' >"$tmp/exported"
+grep -q '^cpa_ref_attention$' "$tmp/exported" || die "libcpattn.so does not export cpa_ref_attention"
+if grep -v '^cpa_' "$tmp/exported"; then
+	die "libcpattn.so exports names without cpa_"
+fi
+# In the static one nothing can be hidden, so everything external has the prefix.
+if nm -g --defined-only "$root$prefix/lib/libcpattn.a" | awk 'NF == 3 && $NF !~ /^cpa_/ { print $NF }' |
+	grep .; then
+	die "libcpattn.a has external names without cpa_"
+fi
+
+# The example, compiled as its user would, against both libraries.
+export PKG_CONFIG_PATH="$root$prefix/lib/pkgconfig"
+flags() {
+	pkg-config --define-variable=prefix="$root$prefix" "$@" cpattn
+}
+# Flags are words: splitting them is meant.
+# shellcheck disable=SC2046
+$CC -std=c11 -Wall -Wextra -Werror -o "$tmp/shared" data/example_attention.c $(flags --cflags --libs) -lm ||
+	die "data/example_attention.c does not compile against the installed library"
+LD_LIBRARY_PATH="$root$prefix/lib" "$tmp/shared" || die "the example failed with libcpattn.so"
+# shellcheck disable=SC2046
+$CC -std=c11 -o "$tmp/static" data/example_attention.c $(flags --cflags) "$root$prefix/lib/libcpattn.a" \
+	$(flags --libs --static | sed 's/-lcpattn//') || die "the example does not link with libcpattn.a"
+"$tmp/static" || die "the example failed with libcpattn.a"
+
+# Each public header stands alone.
+for header in "$root$prefix"/include/cpattn/*/*.h; do
+	# shellcheck disable=SC2046
+	$CC -std=c11 -Wall -Wextra -Werror -fsyntax-only $(flags --cflags) -x c "$header" ||
+		die "$header does not compile alone"
+done
+
+# README shows the example as it is, to the letter.
+awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$tmp/shown.c"
+cmp -s "$tmp/shown.c" data/example_attention.c ||
+	die "README.md does not show data/example_attention.c as it is"
+
+# Nothing stays behind.
+$MAKE --no-print-directory MODE="$MODE" DESTDIR="$root" uninstall >"$tmp/uninstall.log" 2>&1 ||
+	die "make uninstall failed: $(cat "$tmp/uninstall.log")"
+left=$(find "$root" -type f -o -type l)
+[ -z "$left" ] || die "make uninstall left $left"

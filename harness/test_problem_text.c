@@ -1,0 +1,202 @@
+/*
+ * test_problem_text.c - problems as text.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "harness/options.h"
+#include "sim/sim.h"
+
+static struct cpa_problem parse(const char *text)
+{
+	struct cpa_problem problem;
+	struct cpa_error error;
+
+	if (cpa_problem_parse(text, true, &problem, &error) != CPA_OK)
+		fail_msg("%s: %s", text, error.text);
+	return problem;
+}
+
+static void defaults_are_those_of_the_manual(void **state)
+{
+	struct cpa_problem p = parse("S=64");
+
+	(void)state;
+	assert_true(p.B == 1 && p.Sq == 64 && p.Skv == 64 && p.Hq == 8 && p.Hkv == 8 &&
+		p.D == 64 && p.Dv == 64);
+	assert_int_equal(p.dtype, CPA_DTYPE_FP64);
+	assert_true(p.scale == 0.125 && !p.rule.causal && p.rule.offset == 0 && p.lse &&
+		!p.kv_replicated);
+}
+
+static void every_key_reaches_its_field(void **state)
+{
+	struct cpa_problem p = parse("B=2,Hq=6,Hkv=3,D=16,Dv=24,Sq=5,Skv=9,dtype=bf16,scale=0."
+				     "5,causal,offset=-4,"
+				     "lse=no,layout=BSHD");
+
+	(void)state;
+	assert_true(p.B == 2 && p.Hq == 6 && p.Hkv == 3 && p.D == 16 && p.Dv == 24 &&
+		p.Sq == 5 && p.Skv == 9);
+	assert_int_equal(p.dtype, CPA_DTYPE_BF16);
+	assert_true(p.scale == 0.5 && p.rule.causal && p.rule.offset == -4 && !p.lse);
+	p = parse("S=5,H=3,D=7");
+	assert_true(p.Hq == 3 && p.Hkv == 3 && p.Dv == 7 && p.scale == 1 / sqrt(7.0));
+	p = parse("S=5,Hq=3");
+	assert_true(p.Hq == 3 && p.Hkv == 3);
+	assert_false(parse("S=5,causal=no").rule.causal);
+}
+
+static void lse_starts_as_the_command_says(void **state)
+{
+	struct cpa_problem p;
+	struct cpa_error error;
+
+	(void)state;
+	assert_int_equal(cpa_problem_parse("S=4", false, &p, &error), CPA_OK);
+	assert_false(p.lse);
+	assert_int_equal(cpa_problem_parse("S=4,lse", false, &p, &error), CPA_OK);
+	assert_true(p.lse);
+}
+
+static void bad_text_is_refused_in_a_sentence(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "", "an item is empty" },
+		{ "S=64,", "an item is empty" },
+		{ ",S=64", "an item is empty" },
+		{ "=3", "an item is empty" },
+		{ "H=8", "S is required" },
+		{ "S", "a value is missing" },
+		{ "S=", "a value is missing; write S=64" },
+		{ "S=0", "S: 0 is outside 1" },
+		{ "S=-1", "S: -1 is outside 1" },
+		{ "S=1.5", "'1.5' is not a whole number" },
+		{ "S=64x", "'64x' is not a whole number" },
+		{ "S= 64", "is not a whole number" },
+		{ "S=64 ", "is not a whole number" },
+		{ "S=9223372036854775808", "is not a whole number" },
+		{ "S=64,S=64", "S is given twice" },
+		{ "S=64,H=8,Hq=8", "give either H or Hq and Hkv, not both" },
+		{ "S=64,Sq=64", "give either S or Sq and Skv, not both" },
+		{ "Sq=64", "Sq needs Skv" },
+		{ "Skv=64", "Skv needs Sq" },
+		{ "Sq=4,Skv=9,causal", "causal with Sq != Skv needs offset=" },
+		{ "Sq=4,Skv=9,causal", "offset=5 lets the last query" },
+		{ "S=4,offset=1", "offset needs causal" },
+		{ "S=4,offset=1,causal=no", "offset needs causal" },
+		{ "S=4,causal=maybe", "unknown 'maybe'" },
+		{ "S=4,dtype=fp8", "unknown dtype 'fp8'" },
+		{ "S=4,scale=0", "not a finite number above 0" },
+		{ "S=4,scale=-1", "not a finite number above 0" },
+		{ "S=4,scale=1e999", "not a finite number above 0" },
+		{ "S=4,scale=nan", "'nan' is not a number" },
+		{ "S=4,scale=0x1", "is not a number" },
+		{ "S=4,scale=1e", "is not a number" },
+		{ "S=4,scale= 1", "is not a number" },
+		{ "S=4,dtpye=fp32", "did you mean dtype?" },
+		{ "S=4,nonsense=3", "unknown key 'nonsense'" },
+		{ "S=4,nonsense=3", "keys: B, H or Hq and Hkv, D" },
+		{ "S=4,s=3", "unknown key 's'" },
+		{ "S=4,window=2:2", "window is not in this version yet" },
+		{ "S=4,key_lengths=2:2", "key_lengths is not in this version yet" },
+		{ "S=4,documents=0:2", "documents is not in this version yet" },
+		{ "S=4,segments=text=512", "segments is not in this version yet" },
+		{ "S=4,segments_kv=a", "segments_kv is not in this version yet" },
+		{ "S=4,mask=bool:1x1x1xK:3", "mask is not in this version yet" },
+		{ "S=4,bias=1", "bias is not in this version yet" },
+		{ "S=4,sink=0.5", "sink is not in this version yet" },
+		{ "S=4,layout=BHSD", "only BSHD is in this version" },
+		{ "S=4,Hq=4,Hkv=3", "" },
+		{ "B=9000000000000000000,S=9000000000000000000", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct cpa_problem p = { .B = 77 };
+		struct cpa_error error = { "" };
+
+		if (cpa_problem_parse(cases[i][0], true, &p, &error) != CPA_INVALID ||
+			!strstr(error.text, cases[i][1]) || error.text[0] == '\0')
+			fail_msg("'%s' says: %s; not: %s", cases[i][0], error.text,
+				cases[i][1]);
+		assert_int_equal(p.B, 77);
+	}
+}
+
+static void assert_same(const struct cpa_problem *a, const struct cpa_problem *b)
+{
+	assert_true(a->B == b->B && a->Sq == b->Sq && a->Skv == b->Skv && a->Hq == b->Hq &&
+		a->Hkv == b->Hkv);
+	assert_true(a->D == b->D && a->Dv == b->Dv && a->dtype == b->dtype &&
+		a->scale == b->scale);
+	assert_true(a->rule.causal == b->rule.causal && a->rule.offset == b->rule.offset &&
+		a->lse == b->lse);
+}
+
+static int64_t draw(uint64_t *state, int64_t most)
+{
+	return 1 + (int64_t)(cpa_random(state) % (uint64_t)most);
+}
+
+static void what_is_printed_reads_back_as_the_same(void **state)
+{
+	uint64_t seed = 3;
+
+	(void)state;
+	for (int i = 0; i < 5000; i++) {
+		struct cpa_problem p = { 0 }, again;
+		struct cpa_error error;
+		char text[512];
+
+		p.B = draw(&seed, 4);
+		p.Sq = draw(&seed, 1000000);
+		p.Skv = draw(&seed, 2) == 1 ? p.Sq : draw(&seed, 1000000);
+		p.Hkv = draw(&seed, 4);
+		p.Hq = p.Hkv * draw(&seed, 3);
+		p.D = draw(&seed, 300);
+		p.Dv = draw(&seed, 2) == 1 ? p.D : draw(&seed, 300);
+		p.dtype = (enum cpa_dtype)(draw(&seed, 4) - 1);
+		p.scale = draw(&seed, 2) == 1
+			? 1 / sqrt((double)p.D)
+			: ldexp((double)draw(&seed, INT64_MAX), (int)draw(&seed, 200) - 160);
+		p.rule.causal = draw(&seed, 2) == 1;
+		p.rule.offset = p.rule.causal ? draw(&seed, 3) - 2 : 0;
+		p.lse = draw(&seed, 2) == 1;
+		cpa_problem_print(&p, text, sizeof text);
+		if (cpa_problem_parse(text, draw(&seed, 2) == 1, &again, &error) != CPA_OK)
+			fail_msg("%s: %s", text, error.text);
+		assert_same(&p, &again);
+	}
+}
+
+static void a_small_buffer_cuts_the_text(void **state)
+{
+	struct cpa_problem p = parse("S=64");
+	char text[8] = "xxxxxxx";
+
+	(void)state;
+	cpa_problem_print(&p, text, 0);
+	assert_string_equal(text, "xxxxxxx");
+	cpa_problem_print(&p, text, 5);
+	assert_string_equal(text, "B=1,");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults_are_those_of_the_manual),
+		cmocka_unit_test(every_key_reaches_its_field),
+		cmocka_unit_test(lse_starts_as_the_command_says),
+		cmocka_unit_test(bad_text_is_refused_in_a_sentence),
+		cmocka_unit_test(what_is_printed_reads_back_as_the_same),
+		cmocka_unit_test(a_small_buffer_cuts_the_text),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,423 @@
+/*
+ * verify.c - one configuration: proof, interleavings, bounds, probes, and the sentence when it
+ * is wrong.
+ */
+#include "harness/verify.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/fault.h"
+#include "harness/probe.h"
+#include "harness/ranks.h"
+
+struct cpa_verifier {
+	struct cpa_verify_settings settings;
+	struct cpa_tensors tensors;
+	struct cpa_problem problem;
+	struct cpa_truth *truth;
+	void *o, *lse;                   /* outputs of a run, whole; lse NULL: no output */
+	struct cpa_head_error *one_rank; /* [B, Hq] */
+	bool has_one_rank;
+	enum cpa_partials one_rank_partials;
+	enum cpa_dtype one_rank_dtype;
+};
+
+/* One configuration on its way. */
+struct attempt {
+	struct cpa_verifier *v;
+	const struct cpa_config *config;
+	struct cpa_ranks ranks;
+	struct cpa_plant *plant;
+	struct cpa_result *result;
+	struct cpa_verify_trace *trace;
+	bool wrong;
+};
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- lifetime ---- */
+
+static enum cpa_status alloc_outputs(struct cpa_verifier *v, struct cpa_error *error)
+{
+	const struct cpa_problem *p = &v->problem;
+	size_t tokens = (size_t)(p->B * p->Sq);
+	v->o = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_O));
+	if (p->lse)
+		v->lse = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_LSE));
+	v->one_rank = malloc((size_t)(p->B * p->Hq) * sizeof *v->one_rank);
+	if (!v->o || (p->lse && !v->lse) || !v->one_rank)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the outputs of a run");
+	return CPA_OK;
+}
+
+enum cpa_status cpa_verifier_create(const struct cpa_verify_settings *settings,
+	const struct cpa_tensors *tensors, const bool *wanted, struct cpa_verifier **verifier,
+	struct cpa_error *error)
+{
+	enum cpa_status s =
+		settings->device->ops->supports(settings->device, tensors->problem, error);
+	if (s != CPA_OK)
+		return s;
+	struct cpa_verifier *v = calloc(1, sizeof *v);
+	if (!v)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a call");
+	v->settings = *settings;
+	v->tensors = *tensors;
+	v->problem = *tensors->problem;
+	s = alloc_outputs(v, error);
+	if (s == CPA_OK)
+		s = cpa_truth_create(tensors, wanted, &v->truth, error);
+	if (s == CPA_OK)
+		*verifier = v;
+	else
+		cpa_verifier_destroy(v);
+	return s;
+}
+
+void cpa_verifier_destroy(struct cpa_verifier *v)
+{
+	if (!v)
+		return;
+	cpa_truth_destroy(v->truth);
+	free(v->o);
+	free(v->lse);
+	free(v->one_rank);
+	free(v);
+}
+
+/* ---- saying what is wrong ---- */
+
+/* One more thing that is wrong, behind a semicolon. */
+static void say(struct attempt *a, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void say(struct attempt *a, const char *format, ...)
+{
+	char *reason = a->result->reason;
+	size_t size = sizeof a->result->reason, used = strlen(reason);
+	va_list args;
+	a->wrong = true;
+	if (used > 0 && used + 3 < size) {
+		strcpy(reason + used, "; ");
+		used += 2;
+	}
+	va_start(args, format);
+	vsnprintf(reason + used, size - used, format, args);
+	va_end(args);
+}
+
+static void print_place(const struct attempt *a, const char *tensor, int64_t batch,
+	int64_t token, int64_t head, int64_t dim, char *text, size_t size)
+{
+	char feature[32] = "";
+	if (dim >= 0)
+		snprintf(feature, sizeof feature, ", dim %" PRId64, dim);
+	snprintf(text, size,
+		"%s at batch %" PRId64 ", token %" PRId64 ", head %" PRId64
+		"%s (rank %d works on it)",
+		tensor, batch, token, head, feature,
+		cpa_ranks_worker(&a->ranks, batch, token, head));
+}
+
+static void say_deviation(struct attempt *a, const char *tensor, const struct cpa_deviation *d,
+	int64_t soft_batch, int64_t soft_head)
+{
+	char place[160];
+	if (d->ratio > 1.0) {
+		print_place(
+			a, tensor, d->batch, d->token, d->head, d->dim, place, sizeof place);
+		if (isnan(d->error))
+			say(a, "%s is NaN: never written, or made from what was never written",
+				place);
+		else if (isinf(d->ratio))
+			say(a, "%s is off by %.3g, where nothing may be", place, d->error);
+		else
+			say(a, "%s is off by %.3g, %.3g times its bound %.3g", place, d->error,
+				d->ratio, d->bound);
+	} else if (d->soft_ratio > 1.0) {
+		say(a,
+			"%s of batch %" PRId64 ", head %" PRId64
+			" as a whole is %.3g times as far off as one "
+			"rank and the merges explain",
+			tensor, soft_batch, soft_head, d->soft_ratio);
+	}
+}
+
+/* ---- interleavings ---- */
+
+static uint64_t seed_of(const struct cpa_verifier *v, int i)
+{
+	return (v->settings.seed ? v->settings.seed : 1) + (uint64_t)i;
+}
+
+static enum cpa_fake_mode mode_of(uint64_t seed)
+{
+	return seed & 1 ? CPA_FAKE_EAGER : CPA_FAKE_RENDEZVOUS;
+}
+
+static struct cpa_bound_run bound_run(
+	const struct cpa_verifier *v, const struct cpa_config *config)
+{
+	return (struct cpa_bound_run){.problem = &v->problem,
+		.arithmetic = v->settings.device->arithmetic(&v->problem),
+		.partials = config->partials,
+		.partial_dtype = config->partial_dtype,
+		.R = config->ring_degree};
+}
+
+/* The same device in the same mode on one rank: how far off rounding alone takes it. */
+static enum cpa_status measure_one_rank(
+	struct cpa_verifier *v, const struct cpa_config *like, struct cpa_error *error)
+{
+	if (v->has_one_rank && v->one_rank_partials == like->partials &&
+		v->one_rank_dtype == like->partial_dtype)
+		return CPA_OK;
+	struct cpa_config config =
+		cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &v->problem);
+	config.partials = like->partials;
+	config.partial_dtype = like->partial_dtype;
+	struct cpa_inputs inputs = cpa_inputs_dense(&v->tensors);
+	struct cpa_ranks ranks;
+	struct cpa_judgement ignored;
+	struct cpa_judge_run run = {.bound = bound_run(v, &config),
+		.o = v->o,
+		.lse = v->lse,
+		.measured = v->one_rank};
+	enum cpa_status s = cpa_ranks_plan(&ranks, &v->problem, &config, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_start(&ranks, v->settings.device, NULL, NULL, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_upload(&ranks, &inputs, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_run(&ranks, CPA_FAKE_EAGER, 1, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_download(&ranks, v->o, v->lse, error);
+	if (s == CPA_OK)
+		s = cpa_judge(v->truth, &run, &ignored, error);
+	cpa_ranks_fini(&ranks);
+	v->has_one_rank = s == CPA_OK;
+	v->one_rank_partials = like->partials;
+	v->one_rank_dtype = like->partial_dtype;
+	return s;
+}
+
+static bool at_plant(const struct attempt *a, const struct cpa_deviation *d)
+{
+	const struct cpa_plant_site *site = cpa_plant_site(a->plant);
+	return d->batch >= site->batches.start && d->batch < site->batches.end &&
+	       d->head >= site->heads.start && d->head < site->heads.end &&
+	       cpa_spans_ncommon_range(
+		       site->tokens, (struct cpa_range){d->token, d->token + 1}) == 1;
+}
+
+static enum cpa_status judge_first(struct attempt *a, struct cpa_error *error)
+{
+	struct cpa_verifier *v = a->v;
+	struct cpa_judgement judgement;
+	struct cpa_judge_run run = {.bound = bound_run(v, a->config),
+		.o = v->o,
+		.lse = v->lse,
+		.one_rank = v->one_rank};
+	enum cpa_status s = cpa_judge(v->truth, &run, &judgement, error);
+	if (s != CPA_OK)
+		return s;
+	a->result->o = judgement.o;
+	a->result->lse = judgement.lse;
+	if (a->plant) {
+		a->trace->o_at_plant = at_plant(a, &judgement.o);
+		a->trace->lse_at_plant = at_plant(a, &judgement.lse);
+	}
+	if (judgement.right)
+		return CPA_OK;
+	say_deviation(a, "o", &judgement.o, judgement.o_soft_batch, judgement.o_soft_head);
+	say_deviation(
+		a, "lse", &judgement.lse, judgement.lse_soft_batch, judgement.lse_soft_head);
+	assert(a->wrong);
+	return CPA_OK;
+}
+
+static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *error)
+{
+	struct cpa_verifier *v = a->v;
+	struct cpa_inputs inputs = cpa_inputs_dense(&v->tensors);
+	enum cpa_status s = cpa_ranks_upload(&a->ranks, &inputs, error);
+	for (int i = 0; s == CPA_OK && i < v->settings.interleavings; i++) {
+		uint64_t seed = seed_of(v, i);
+		/* A run that fails shows its fault again alone. */
+		a->trace->seed = seed;
+		a->trace->interleavings = 1;
+		s = cpa_ranks_run(&a->ranks, mode_of(seed), seed, error);
+		if (s != CPA_OK)
+			return s;
+		if (i == 0) {
+			s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
+			if (s == CPA_OK)
+				s = judge_first(a, error);
+			if (a->wrong)
+				return s;
+			continue;
+		}
+		s = cpa_ranks_compare(&a->ranks, v->o, v->lse, error);
+		if (s == CPA_MISMATCH) {
+			a->trace->seed = seed_of(v, 0);
+			a->trace->interleavings = i + 1;
+		}
+	}
+	return s;
+}
+
+/* ---- probes ---- */
+
+static enum cpa_status run_probe(struct attempt *a, const struct cpa_probe *probe,
+	struct cpa_probe_finding *finding, struct cpa_error *error)
+{
+	struct cpa_verifier *v = a->v;
+	struct cpa_inputs inputs = cpa_probe_inputs(probe);
+	struct cpa_bound_run run = bound_run(v, a->config);
+	uint64_t seed = seed_of(v, 0);
+	if (a->plant)
+		cpa_plant_set_inputs(a->plant, inputs);
+	enum cpa_status s = cpa_ranks_upload(&a->ranks, &inputs, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_run(&a->ranks, mode_of(seed), seed, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
+	if (s == CPA_OK)
+		s = cpa_probe_judge(probe, &run, v->o, v->lse, finding, error);
+	return s;
+}
+
+static enum cpa_status run_probes(struct attempt *a, struct cpa_error *error)
+{
+	enum cpa_status s = CPA_OK;
+	int npasses = cpa_probe_npasses(&a->v->problem);
+	for (int kind = 0; kind < CPA_NPROBES; kind++)
+		for (int pass = 0; s == CPA_OK && pass < npasses; pass++) {
+			struct cpa_probe probe;
+			struct cpa_probe_finding f;
+			if (!cpa_probe_init(
+				    &probe, &a->v->problem, (enum cpa_probe_kind)kind, pass))
+				continue;
+			s = run_probe(a, &probe, &f, error);
+			if (s != CPA_OK)
+				break;
+			a->result->probe_ratio =
+				fmax(a->result->probe_ratio, f.ratio); /* NaN gives way */
+			if (f.ratio <= 1.0)
+				continue;
+			char place[160];
+			print_place(a, cpa_tensor_name(f.tensor), f.batch, f.token, f.head,
+				f.dim, place, sizeof place);
+			say(a, "probe %s: %s is %.9g, should be %.9g",
+				cpa_probe_name(probe.kind), place, f.got, f.want);
+			a->trace->seed = seed_of(a->v, 0);
+			a->trace->interleavings = 1;
+			break;
+		}
+	return s;
+}
+
+/* ---- one configuration ---- */
+
+static struct cpa_exec_hook hook_of(void *context, int rank)
+{
+	struct attempt *a = context;
+	return cpa_plant_hook(a->plant, rank);
+}
+
+static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
+{
+	const struct cpa_verify_settings *settings = &a->v->settings;
+	if (settings->fault < 0)
+		return CPA_OK;
+	struct cpa_plant_target target = {a->ranks.partition, a->ranks.schedules,
+		settings->device, cpa_inputs_dense(&a->v->tensors)};
+	enum cpa_status s = cpa_plant_create(
+		settings->fault, &target, settings->fault_seed, &a->plant, error);
+	if (s != CPA_OK || !a->plant)
+		return s;
+	const struct cpa_plant_site *site = cpa_plant_site(a->plant);
+	a->trace->planted = true;
+	a->trace->planted_rank = site->rank;
+	memcpy(a->trace->plant, site->text, sizeof a->trace->plant);
+	return CPA_OK;
+}
+
+static enum cpa_status keep_counts(struct attempt *a, struct cpa_error *error)
+{
+	size_t nbytes = (size_t)a->ranks.W * sizeof *a->result->counts;
+	a->result->counts = malloc(nbytes);
+	if (!a->result->counts)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for counts");
+	memcpy(a->result->counts, a->ranks.counts, nbytes);
+	return CPA_OK;
+}
+
+static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
+{
+	/* The proof first, so that a faulty plan is named by what is wrong with it. */
+	enum cpa_status s = cpa_ranks_plan(&a->ranks, &a->v->problem, a->config, error);
+	if (s == CPA_OK)
+		s = keep_counts(a, error);
+	if (s == CPA_OK)
+		s = measure_one_rank(a->v, a->config, error);
+	if (s == CPA_OK)
+		s = plant(a, error);
+	if (s == CPA_OK)
+		s = cpa_ranks_start(&a->ranks, a->v->settings.device, hook_of, a, error);
+	if (s == CPA_OK)
+		s = run_interleavings(a, error);
+	if (s == CPA_OK)
+		s = run_probes(a, error);
+	return s;
+}
+
+static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_error *error)
+{
+	struct cpa_result *result = a->result;
+	if (s == CPA_MISMATCH)
+		say(a, "%s", error->text);
+	else if (s != CPA_OK && !a->wrong)
+		snprintf(result->reason, sizeof result->reason, "%s", error->text);
+	if (a->wrong)
+		result->verdict = CPA_VERDICT_WRONG;
+	else if (s == CPA_UNSUPPORTED)
+		result->verdict = CPA_VERDICT_UNSUPPORTED;
+	else
+		result->verdict = s == CPA_OK ? CPA_VERDICT_RIGHT : CPA_VERDICT_CANNOT_TELL;
+	if (a->wrong && a->trace->planted)
+		say(a, "planted: %s", a->trace->plant);
+}
+
+void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
+	struct cpa_result *result, struct cpa_verify_trace *trace)
+{
+	struct cpa_verify_trace local;
+	struct cpa_error error = {""};
+	struct attempt a = {
+		.v = v, .config = config, .result = result, .trace = trace ? trace : &local};
+	double start = now();
+	*a.trace = (struct cpa_verify_trace){.seed = seed_of(v, 0), .interleavings = 1};
+	result->has_config = true;
+	result->config = *config;
+	result->problem = v->tensors.problem;
+	result->device = v->settings.device->ops->name;
+	result->comm = "fake";
+	result->W = config->batch_degree * config->ring_degree * config->ulysses_degree;
+	enum cpa_status s = attempt(&a, &error);
+	conclude(&a, s, &error);
+	cpa_ranks_fini(&a.ranks);
+	cpa_plant_destroy(a.plant);
+	result->seconds = now() - start;
+}

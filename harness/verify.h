@@ -1,0 +1,46 @@
+/*
+ * verify.h - one call on one device: every configuration against full attention.
+ */
+#ifndef CPA_VERIFY_H
+#define CPA_VERIFY_H
+
+#include "dist/dist.h"
+#include "harness/judge.h"
+
+struct cpa_verify_settings {
+	struct cpa_device *device; /* borrowed */
+	int interleavings;         /* >= 1 */
+	uint64_t seed;       /* of the first interleaving: an odd seed runs eager, an even one
+				rendezvous; the next ones have the next seeds */
+	int fault;           /* number of a planted fault, -1: none */
+	uint64_t fault_seed; /* where */
+};
+
+/* What cannot be read from the result. */
+struct cpa_verify_trace {
+	uint64_t seed; /* interleavings, and the first seed, that show a wrong result again */
+	int interleavings;
+	bool planted; /* a place was found for the fault */
+	int planted_rank;
+	bool o_at_plant,
+		lse_at_plant; /* the worst element is among the outputs that the fault spoils */
+	char plant[256];
+};
+
+struct cpa_verifier;
+/* Computes the reference.  tensors [dense] and settings are borrowed; wanted as in
+ * cpa_truth_create(). CPA_UNSUPPORTED: the device cannot do this problem. */
+enum cpa_status cpa_verifier_create(const struct cpa_verify_settings *settings,
+	const struct cpa_tensors *tensors, const bool *wanted, struct cpa_verifier **verifier,
+	struct cpa_error *error);
+void cpa_verifier_destroy(struct cpa_verifier *verifier);
+
+/*
+ * Plans, proves, runs and judges one configuration.  Fills config, problem, device, comm,
+ * verdict, reason, o, lse, probe_ratio, W, counts (malloc, the caller's) and seconds of a
+ * result that was initialised. trace may be NULL.
+ */
+void cpa_verifier_run(struct cpa_verifier *verifier, const struct cpa_config *config,
+	struct cpa_result *result, struct cpa_verify_trace *trace);
+
+#endif

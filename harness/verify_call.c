@@ -1,0 +1,255 @@
+/*
+ * verify_call.c - one call: its configurations, the rows that are compared, the results.
+ */
+#include "harness/verify_call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/text.h"
+
+/* Above this the reference takes the default rows only (4 Sq Skv D Hq B flop). */
+static const double all_rows_flop = 1e11;
+enum { DEFAULT_ROWS = 256 };
+
+static void add_result(struct cpa_verify_session *s, struct cpa_result *result)
+{
+	if (cpa_result_list_add(&s->results, result) == CPA_OK)
+		return;
+	free(result->counts);
+	if (s->status == CPA_OK)
+		s->status = cpa_fail(&s->error, CPA_NO_MEMORY, "out of memory for results");
+}
+
+void cpa_verify_add_verdict(struct cpa_verify_session *s, const char *file, const char *call,
+	const struct cpa_problem *problem, enum cpa_status status, const char *reason)
+{
+	struct cpa_result result;
+	cpa_result_init(&result);
+	result.file = file;
+	result.call = call;
+	result.problem = problem;
+	result.device = s->device->ops->name;
+	result.comm = s->options->comm;
+	result.verdict =
+		status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED : CPA_VERDICT_CANNOT_TELL;
+	snprintf(result.reason, sizeof result.reason, "%s", reason);
+	add_result(s, &result);
+}
+
+/* ---- what runs ---- */
+
+static bool collect(void *context, const struct cpa_config *config)
+{
+	struct cpa_verify_call *call = context;
+	if (call->nconfigs == call->capacity) {
+		int capacity = call->capacity ? 2 * call->capacity : 64;
+		struct cpa_config *more =
+			realloc(call->configs, (size_t)capacity * sizeof *more);
+		call->failed = !more;
+		if (!more)
+			return false;
+		call->configs = more;
+		call->capacity = capacity;
+	}
+	call->configs[call->nconfigs++] = *config;
+	return true;
+}
+
+/* The first and last query token of every shard of one configuration. */
+static void want_shard_ends(
+	const struct cpa_problem *problem, const struct cpa_config *config, bool *wanted)
+{
+	struct cpa_partition *part;
+	struct cpa_error ignored;
+	struct cpa_arena arena;
+	if (cpa_partition_create(problem, config, &part, &ignored) != CPA_OK)
+		return; /* refused, so it will not run */
+	cpa_arena_init(&arena);
+	for (int r = 0; r < config->ring_degree; r++)
+		for (int u = 0; u < config->ulysses_degree; u++) {
+			struct cpa_spans shard = cpa_partition_q_shard(part, &arena, r, u);
+			if (shard.n == 0)
+				continue;
+			wanted[cpa_spans_min(&shard)] = true;
+			wanted[cpa_spans_max(&shard)] = true;
+		}
+	cpa_arena_fini(&arena);
+	cpa_partition_destroy(part);
+}
+
+/* Which rows are compared: NULL in *wanted means all. */
+static enum cpa_status choose_rows(
+	const struct cpa_verify_call *call, bool **wanted, struct cpa_error *error)
+{
+	const struct cpa_problem *p = call->problem;
+	int64_t asked = call->session->options->rows, n = asked ? asked : DEFAULT_ROWS;
+	double flop = 4.0 * (double)p->Sq * (double)p->Skv * (double)p->D * (double)p->Hq *
+		      (double)p->B;
+	*wanted = NULL;
+	if ((asked == 0 && flop <= all_rows_flop) || n >= p->Sq)
+		return CPA_OK;
+	bool *rows = calloc((size_t)p->Sq, sizeof *rows);
+	if (!rows)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a list of rows");
+	for (int64_t i = 0; i < n; i++) /* evenly spread, both ends included */
+		rows[n == 1 ? 0
+			    : (int64_t)((double)i * (double)(p->Sq - 1) / (double)(n - 1))] =
+			true;
+	for (int i = 0; i < call->nconfigs; i++)
+		want_shard_ends(p, &call->configs[i], rows);
+	*wanted = rows;
+	return CPA_OK;
+}
+
+/* ---- the line that repeats a wrong result ---- */
+
+static void put_quoted(struct cpa_text *text, const char *word)
+{
+	static const char plain[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./@%";
+	if (*word && strspn(word, plain) == strlen(word)) {
+		cpa_text_put(text, "%s", word);
+		return;
+	}
+	cpa_text_put(text, "'");
+	for (; *word; word++)
+		if (*word == '\'')
+			cpa_text_put(text, "'\\''");
+		else
+			cpa_text_put(text, "%c", *word);
+	cpa_text_put(text, "'");
+}
+
+static void print_reproduction(const struct cpa_verify_call *call,
+	const struct cpa_verify_trace *trace, struct cpa_result *result)
+{
+	const struct cpa_options *o = call->session->options;
+	char config[256];
+	struct cpa_text text = cpa_text_begin(result->reproduce, sizeof result->reproduce);
+	cpa_text_put(&text, "cpattn verify ");
+	if (call->file) {
+		put_quoted(&text, call->file);
+		cpa_text_put(&text, " --call ");
+		put_quoted(&text, call->name);
+	} else {
+		cpa_text_put(&text, "--problem ");
+		put_quoted(&text, o->problem_text);
+		cpa_text_put(&text, " --fill %s", cpa_fill_name(o->fill));
+	}
+	if (!call->file || o->fault)
+		cpa_text_put(&text, " --seed %" PRIu64, o->seed);
+	if (o->has_dtype)
+		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(o->dtype));
+	if (strcmp(o->device, "cpu") != 0)
+		cpa_text_put(&text, " --device %s", o->device);
+	cpa_config_print(&result->config, config, sizeof config);
+	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, config,
+		trace->interleavings, trace->seed);
+	if (o->rows)
+		cpa_text_put(&text, " --rows %" PRId64, o->rows);
+	if (o->fault)
+		cpa_text_put(&text, " --fault %s", o->fault);
+}
+
+/* ---- one call ---- */
+
+static void show_progress(const struct cpa_verify_call *call, int done)
+{
+	char line[80];
+	if (!call->session->progress)
+		return;
+	snprintf(line, sizeof line, "%s %s: %d of %d", call->file ? call->file : "problem",
+		call->name, done, call->nconfigs);
+	fprintf(stderr, "\r%-79s", line);
+	if (done == call->nconfigs)
+		fprintf(stderr, "\r%79s\r", "");
+	fflush(stderr);
+}
+
+static void run_configurations(struct cpa_verify_call *call, struct cpa_verifier *verifier)
+{
+	struct cpa_verify_session *s = call->session;
+	for (int i = 0; i < call->nconfigs && s->status == CPA_OK; i++) {
+		struct cpa_result result;
+		struct cpa_verify_trace trace;
+		show_progress(call, i);
+		cpa_result_init(&result);
+		result.file = call->file;
+		result.call = call->name;
+		cpa_verifier_run(verifier, &call->configs[i], &result, &trace);
+		result.problem = call->problem;
+		if (result.verdict == CPA_VERDICT_WRONG)
+			print_reproduction(call, &trace, &result);
+		if (result.verdict == CPA_VERDICT_RIGHT || result.verdict == CPA_VERDICT_WRONG)
+			s->ran[call->configs[i].variant] = true;
+		add_result(s, &result);
+	}
+	show_progress(call, call->nconfigs);
+}
+
+static enum cpa_status check_call(const struct cpa_tensors *t, struct cpa_error *error)
+{
+	const struct cpa_problem *p = t->problem;
+	return cpa_ref_check_inputs(p, cpa_view_bshd(t->q, p->dtype, p->Sq, p->Hq, p->D),
+		cpa_view_bshd(t->k, p->dtype, p->Skv, p->Hkv, p->D),
+		cpa_view_bshd(t->v, p->dtype, p->Skv, p->Hkv, p->Dv), error);
+}
+
+static enum cpa_status verify_tensors(struct cpa_verify_call *call,
+	const struct cpa_tensors *tensors, struct cpa_error *error)
+{
+	struct cpa_verify_session *s = call->session;
+	struct cpa_verify_settings settings = {.device = s->device,
+		.interleavings = s->options->interleavings,
+		.seed = s->options->interleaving_seed,
+		.fault = s->fault,
+		.fault_seed = s->options->seed};
+	struct cpa_verifier *verifier;
+	bool *wanted = NULL;
+	enum cpa_status status = check_call(tensors, error);
+	if (status == CPA_OK)
+		status = cpa_sweep(s->options, call->problem, CPA_ROTATE_CHOICE_ALL,
+			s->device->fp64_partials, collect, call, error);
+	if (call->failed)
+		status = cpa_fail(
+			error, CPA_NO_MEMORY, "out of memory for a list of configurations");
+	if (status == CPA_OK)
+		status = choose_rows(call, &wanted, error);
+	if (status == CPA_OK)
+		status = cpa_verifier_create(&settings, tensors, wanted, &verifier, error);
+	free(wanted);
+	if (status != CPA_OK)
+		return status;
+	run_configurations(call, verifier);
+	cpa_verifier_destroy(verifier);
+	return CPA_OK;
+}
+
+void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, void *context)
+{
+	static const char names[3] = {'q', 'k', 'v'};
+	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
+	const struct cpa_problem *p = call->problem;
+	struct cpa_error error = {""};
+	void *data[3] = {NULL, NULL, NULL};
+	enum cpa_status status = CPA_OK;
+	for (int i = 0; i < 3 && status == CPA_OK; i++) {
+		data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
+				 cpa_token_nbytes(p, tensors[i]));
+		status = data[i] ? fill(context, p, names[i], data[i], &error)
+				 : cpa_fail(&error, CPA_NO_MEMORY, "out of memory for %c",
+					   names[i]);
+	}
+	struct cpa_tensors t = {p, data[0], data[1], data[2]};
+	if (status == CPA_OK)
+		status = verify_tensors(call, &t, &error);
+	for (int i = 0; i < 3; i++)
+		free(data[i]);
+	free(call->configs);
+	if (status != CPA_OK)
+		cpa_verify_add_verdict(
+			call->session, call->file, call->name, p, status, error.text);
+}

@@ -1,0 +1,44 @@
+/*
+ * verify_call.h - what the verify command shares between its two halves: which calls there are
+ * (cmd_verify.c), and one call in all its configurations (verify_call.c).
+ */
+#ifndef CPA_VERIFY_CALL_H
+#define CPA_VERIFY_CALL_H
+
+#include "harness/verify.h"
+
+struct cpa_verify_session {
+	const struct cpa_options *options;
+	struct cpa_device *device;
+	int fault; /* -1: none */
+	struct cpa_result_list results;
+	struct cpa_arena arena; /* names and problems that results point to */
+	bool progress;          /* stderr is a terminal */
+	bool ran[CPA_NVARIANTS];
+	int ncalls;             /* that matched --call */
+	enum cpa_status status; /* out of memory ends the command */
+	struct cpa_error error;
+};
+
+/* One call: where it is from, and what configurations it runs in. */
+struct cpa_verify_call {
+	struct cpa_verify_session *session;
+	const char *file, *name; /* file NULL: --problem */
+	const struct cpa_problem *problem;
+	struct cpa_config *configs;
+	int nconfigs, capacity;
+	bool failed; /* out of memory */
+};
+
+/* A verdict on a whole call (or on a file that shows none: call NULL). */
+void cpa_verify_add_verdict(struct cpa_verify_session *s, const char *file, const char *call,
+	const struct cpa_problem *problem, enum cpa_status status, const char *reason);
+
+/* What fills one tensor of a call: batches x tokens x heads, dense, in the dtype of the
+ * problem. */
+typedef enum cpa_status cpa_verify_fill(void *context, const struct cpa_problem *problem,
+	char tensor, void *dst, struct cpa_error *error);
+/* All configurations of the call; results go to the session. */
+void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, void *context);
+
+#endif
