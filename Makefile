@@ -229,7 +229,7 @@ check: $(B)/cpattn
 	done; exit $$status
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
-	@$(B)/bench_verify $(B)/cpattn
+	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
 
 # ---- tests ---------------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ static inline enum cpa_status check_world(struct world *w, struct cpa_error *err
 	enum cpa_status s = CPA_OK;
 	for (int r = 0; s == CPA_OK && r < w->part->W; r++)
 		s = cpa_check_rank(check, w->rank[r], error);
+	/* Rules 1 and 2 are told at once, by the call that hands in the rank. */
+	assert_int_equal(s == CPA_OK, cpa_check_fault(check)->rule == CPA_RULE_NONE);
 	if (s == CPA_OK)
 		s = cpa_check_finish(check, error);
 	w->fault = *cpa_check_fault(check);

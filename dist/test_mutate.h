@@ -15,12 +15,20 @@ enum mutation {
 	DROP_OP,
 	DOUBLE_OP,
 	WRONG_PEER,
+	NO_SUCH_PEER,
+	ITSELF_AS_PEER,
 	SWAP_WITH_NEXT_STEP,
 	READ_ONE_TOKEN_LATER,
 	WRITE_ONE_TOKEN_LATER,
 	READ_ONE_TOKEN_LESS,
 	READ_ONE_HEAD_LATER,
 	WRITE_ONE_HEAD_LATER,
+	READ_ONE_HEAD_MORE,
+	READ_ONE_HEAD_LESS,
+	WRITE_ONE_HEAD_LESS,
+	READ_ONE_BATCH_LESS,
+	NAME_NO_TOKENS,
+	READ_NOTHING,
 	NAME_THE_NEXT_BATCH,
 	NAME_THE_NEXT_TOKENS,
 	NAME_THE_NEXT_HEADS,
@@ -44,9 +52,11 @@ enum mutation {
 };
 
 static const char *const mutation_names[NMUTATIONS] = {
-	"drop op", "double op", "wrong peer", "swap with next step", "read one token later",
+	"drop op", "double op", "wrong peer", "no such peer", "itself as peer",
+	"swap with next step", "read one token later",
 	"write one token later", "read one token less", "read one head later", "write one head later",
-	"name the next batch", "name the next tokens", "name the next heads", "write under another name",
+	"read one head more", "read one head less", "write one head less", "read one batch less",
+	"name no tokens", "read nothing", "name the next batch", "name the next tokens", "name the next heads", "write under another name",
 	"read another buffer", "write another buffer", "swap two reads", "drop a read", "forget a wait",
 	"wait one step less", "wait for the future", "claim more seen", "claim less seen", "claim finished",
 	"wrong dtype", "wrong communicator", "split the group", "stride of two", "write the input",
@@ -167,10 +177,11 @@ static inline bool other_buffer(const struct cpa_schedule *s, struct cpa_box *bo
 	return false;
 }
 
-static inline bool change_seen(struct cpa_schedule *s, struct cpa_op *op, enum mutation kind)
+/* What the op says its writes have seen: all of them, or the last alone. */
+static inline bool change_seen(struct cpa_schedule *s, struct cpa_op *op, int which, enum mutation kind)
 {
 	bool changed = false;
-	for (int i = 0; i < op->nwrites; i++) {
+	for (int i = which % 2 && op->nwrites ? op->nwrites - 1 : 0; i < op->nwrites; i++) {
 		struct cpa_content *c = &op->writes[i].content;
 		if (!c->partial || op->kind == CPA_OP_RECV)
 			continue;
@@ -230,6 +241,28 @@ static inline bool mutate_box(struct cpa_schedule *s, struct cpa_operand *x, enu
 		x->content.batches.start++;
 		x->content.batches.end++;
 		return true;
+	case READ_ONE_HEAD_MORE:
+		x->box.nheads++;
+		x->content.heads.end++;
+		return x->box.head + x->box.nheads <= b->nheads;
+	case READ_ONE_HEAD_LESS:
+	case WRITE_ONE_HEAD_LESS:
+		x->box.nheads--;
+		x->content.heads.end--;
+		return x->box.nheads > 0;
+	case READ_ONE_BATCH_LESS:
+		x->box.nbatches--;
+		x->content.batches.end--;
+		return x->box.nbatches > 0;
+	case NAME_NO_TOKENS:
+		x->content.tokens = (struct cpa_spans){0};
+		return x->box.ntokens > 0;
+	case READ_NOTHING:
+		if (x->box.ntokens == 0)
+			return false;
+		x->box.ntokens = 0;
+		x->content.tokens = (struct cpa_spans){0};
+		return true;
 	case READ_ONE_TOKEN_LESS:
 		if (x->box.ntokens < 2)
 			return false;
@@ -273,7 +306,9 @@ static inline bool mutate(struct cpa_schedule *s, int index, int which, enum mut
 {
 	struct cpa_op *op = &s->ops[index];
 	bool read = kind == READ_ANOTHER_BUFFER || kind == READ_ONE_TOKEN_LATER ||
-		kind == READ_ONE_TOKEN_LESS || kind == READ_ONE_HEAD_LATER || kind == STRIDE_OF_TWO;
+		kind == READ_ONE_TOKEN_LESS || kind == READ_ONE_HEAD_LATER || kind == READ_ONE_HEAD_MORE ||
+		kind == READ_ONE_HEAD_LESS || kind == READ_ONE_BATCH_LESS || kind == READ_NOTHING ||
+		kind == STRIDE_OF_TWO;
 	int n = read ? op->nreads : op->nwrites;
 	struct cpa_operand *x = n > 0 ? &(read ? op->reads : op->writes)[which % n] : NULL;
 	switch (kind) {
@@ -286,6 +321,12 @@ static inline bool mutate(struct cpa_schedule *s, int index, int which, enum mut
 		if (op->peer < 0 || s->W < 3)
 			return false;
 		op->peer = (op->peer + 1) % s->W == s->rank ? (op->peer + 2) % s->W : (op->peer + 1) % s->W;
+		return true;
+	case NO_SUCH_PEER:
+	case ITSELF_AS_PEER:
+		if (op->peer < 0)
+			return false;
+		op->peer = kind == ITSELF_AS_PEER ? s->rank : which % 2 ? -1 : s->W;
 		return true;
 	case SWAP_WITH_NEXT_STEP:
 		return swap_steps(s, step_of(s, index));
@@ -305,7 +346,7 @@ static inline bool mutate(struct cpa_schedule *s, int index, int which, enum mut
 	case CLAIM_MORE_SEEN:
 	case CLAIM_LESS_SEEN:
 	case CLAIM_FINISHED:
-		return change_seen(s, op, kind);
+		return change_seen(s, op, which, kind);
 	case WRONG_COMMUNICATOR:
 		op->comm = s->ncomms;
 		return op->kind == CPA_OP_SEND || op->kind == CPA_OP_COLLECTIVE;

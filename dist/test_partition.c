@@ -173,6 +173,8 @@ static void nonsense_is_invalid_and_not_unsupported(void **unused)
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
 	c = mesh(CPA_VARIANT_UNIFIED, &p, 2000000000, 2000000000, 2000000000);
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_UNIFIED_ANYTHING, &p, 2, 1, 600000); /* more than 2^20 together */
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
 	c = mesh(CPA_VARIANT_RING, &p, 1, 2, 1);
 	c.direction = 0;
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);

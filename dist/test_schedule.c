@@ -61,17 +61,25 @@ static void bytes_of_buffers_and_elements_of_boxes(void **unused)
 
 /* ---- the builder ---- */
 
-enum { NTOKENS = 12 };
+enum { NTOKENS = 12, NBATCHES = 2, NHEADS = 3 };
 
 static struct cpa_operand some_box(uint64_t *state, int buffer)
 {
 	struct cpa_operand x = {.box = {.buffer = buffer, .token = below(state, NTOKENS), .step = 1,
-		.nbatches = 1, .nheads = 1}};
+		.nbatches = NBATCHES, .nheads = NHEADS}};
 	if (below(state, 4) == 0)
 		x.box.step = 2;
 	x.box.ntokens = 1 + below(state, (int)((NTOKENS - x.box.token - 1) / x.box.step + 1));
 	if (x.box.ntokens == 1)
 		x.box.step = 1;
+	if (below(state, 10) == 0)
+		x.box.ntokens = 0; /* of a member of a collective that has none; touches nothing */
+	if (below(state, 2)) {
+		x.box.batch = below(state, NBATCHES);
+		x.box.nbatches = 1 + below(state, (int)(NBATCHES - x.box.batch));
+		x.box.head = below(state, NHEADS);
+		x.box.nheads = 1 + below(state, (int)(NHEADS - x.box.head));
+	}
 	return x;
 }
 
@@ -82,7 +90,7 @@ static struct cpa_schedule *random_program(uint64_t *state, int nsteps)
 	assert_non_null(s);
 	for (int i = 0; i < 3; i++)
 		cpa_schedule_buffer(s, &(struct cpa_buffer){.role = CPA_ROLE_WORK, .dtype = CPA_DTYPE_FP32,
-			.ntokens = NTOKENS, .nbatches = 1, .nheads = 1, .dim = 1});
+			.ntokens = NTOKENS, .nbatches = NBATCHES, .nheads = NHEADS, .dim = 1});
 	for (int i = 0; i < nsteps; i++) {
 		struct cpa_operand a = some_box(state, below(state, 3)), b = some_box(state, below(state, 3));
 		int kind = below(state, 3);
@@ -104,9 +112,21 @@ static struct cpa_schedule *random_program(uint64_t *state, int nsteps)
 	return s;
 }
 
-static bool share_a_token(const struct cpa_box *a, const struct cpa_box *b)
+static bool share(int64_t a, int64_t na, int64_t b, int64_t nb)
 {
-	for (int64_t i = 0; a->buffer == b->buffer && i < a->ntokens; i++)
+	for (int64_t i = 0; i < na; i++)
+		for (int64_t j = 0; j < nb; j++)
+			if (a + i == b + j)
+				return true;
+	return false;
+}
+
+static bool share_an_element(const struct cpa_box *a, const struct cpa_box *b)
+{
+	if (a->buffer != b->buffer || !share(a->batch, a->nbatches, b->batch, b->nbatches) ||
+	    !share(a->head, a->nheads, b->head, b->nheads))
+		return false;
+	for (int64_t i = 0; i < a->ntokens; i++)
 		for (int64_t j = 0; j < b->ntokens; j++)
 			if (a->token + i * a->step == b->token + j * b->step)
 				return true;
@@ -117,15 +137,15 @@ static bool ops_conflict(const struct cpa_op *x, const struct cpa_op *y)
 {
 	for (int i = 0; i < x->nwrites; i++) {
 		for (int j = 0; j < y->nwrites; j++)
-			if (share_a_token(&x->writes[i].box, &y->writes[j].box))
+			if (share_an_element(&x->writes[i].box, &y->writes[j].box))
 				return true;
 		for (int j = 0; j < y->nreads; j++)
-			if (share_a_token(&x->writes[i].box, &y->reads[j].box))
+			if (share_an_element(&x->writes[i].box, &y->reads[j].box))
 				return true;
 	}
 	for (int i = 0; i < x->nreads; i++)
 		for (int j = 0; j < y->nwrites; j++)
-			if (share_a_token(&x->reads[i].box, &y->writes[j].box))
+			if (share_an_element(&x->reads[i].box, &y->writes[j].box))
 				return true;
 	return false;
 }

@@ -6,11 +6,13 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "sim/sim.h"
 
@@ -248,6 +250,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	plan_and_prove();
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, 1 << 30); /* as the command does */
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
 	beyond_attention();
 	configurations_a_second(argv[1]);
 	default_run(argv[1]);

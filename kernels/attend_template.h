@@ -295,7 +295,7 @@ static void NAME(finish)(const struct work *work, struct NAME(space) *space)
 
 static void NAME(attend_rows)(const struct work *work, char *memory)
 {
-	struct NAME(space) space;
+	struct NAME(space) space = {0}; /* all of it is laid below */
 	struct cpa_range keys = {INT64_MAX, 0};
 
 	NAME(lay)(&space, work->attend->problem, memory);
