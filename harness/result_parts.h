@@ -21,6 +21,7 @@ enum { CPA_MAX_REASONS = 32 };
 struct cpa_reasons {
 	const struct cpa_result *first[CPA_MAX_REASONS];
 	int count[CPA_MAX_REASONS];
+	bool varied[CPA_MAX_REASONS]; /* the others differ from the first in their numbers */
 	int n, others; /* others: results beyond the last group */
 };
 void cpa_reasons_add(struct cpa_reasons *reasons, const struct cpa_result *result);

@@ -59,11 +59,16 @@ void cpa_print_wrapped(FILE *out, const char *text, int column, int indent)
 	fputc('\n', out);
 }
 
-/* The same words: numbers aside, digits compare equal to digits. */
+static size_t numbers(const char *text)
+{
+	return *text >= '0' && *text <= '9' ? strspn(text, "0123456789,. ") : 0;
+}
+
+/* The same words: a number, or a list of numbers, is like any other. */
 static bool alike(const char *a, const char *b)
 {
 	while (*a && *b) {
-		size_t na = strspn(a, "0123456789,."), nb = strspn(b, "0123456789,.");
+		size_t na = numbers(a), nb = numbers(b);
 
 		if (na > 0 && nb > 0) {
 			a += na;
@@ -80,6 +85,8 @@ void cpa_reasons_add(struct cpa_reasons *reasons, const struct cpa_result *resul
 	for (int i = 0; i < reasons->n; i++)
 		if (alike(reasons->first[i]->reason, result->reason)) {
 			reasons->count[i]++;
+			if (strcmp(reasons->first[i]->reason, result->reason) != 0)
+				reasons->varied[i] = true;
 			return;
 		}
 	if (reasons->n == CPA_MAX_REASONS) {
@@ -87,6 +94,7 @@ void cpa_reasons_add(struct cpa_reasons *reasons, const struct cpa_result *resul
 		return;
 	}
 	reasons->first[reasons->n] = result;
+	reasons->varied[reasons->n] = false;
 	reasons->count[reasons->n++] = 1;
 }
 
@@ -101,9 +109,11 @@ void cpa_reasons_print(FILE *out, const struct cpa_reasons *reasons, int indent,
 			rest += reasons->count[i];
 			continue;
 		}
-		fprintf(out, "%*s%4d  ", indent, "", reasons->count[i]);
-		cpa_print_wrapped(out, reason[0] ? reason : "(no reason given)", indent + 6,
-			indent + 6);
+		const char *such = reasons->varied[i] ? "such as: " : "";
+
+		fprintf(out, "%*s%4d  %s", indent, "", reasons->count[i], such);
+		cpa_print_wrapped(out, reason[0] ? reason : "(no reason given)",
+			indent + 6 + (int)strlen(such), indent + 6);
 	}
 	if (rest > 0)
 		fprintf(out, "%*s%4d  for other reasons\n", indent, "", rest);

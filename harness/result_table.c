@@ -86,9 +86,9 @@ static void print_row(FILE *out, const char *name, const struct row *row,
 	if (strlen(worlds) > 9)
 		memcpy(worlds + 6, "...", 4);
 	describe_worst(row->worst, ratio, sizeof ratio, place, sizeof place);
-	fprintf(out, "  %-*s %-9s %s%6d%s %s%6d%s %8d  %-11s %.40s\n", NAME_WIDTH, name, worlds,
+	fprintf(out, "  %-*s %-9s %s%6d%s %s%6d%s %8d  %-*s%.40s\n", NAME_WIDTH, name, worlds,
 		right ? c->right : "", right, right ? c->end : "", wrong ? c->wrong : "", wrong,
-		wrong ? c->end : "", row->verdicts[CPA_VERDICT_UNSUPPORTED], ratio, place);
+		wrong ? c->end : "", row->verdicts[CPA_VERDICT_UNSUPPORTED], place[0] ? 12 : 0, ratio, place);
 }
 
 static void print_configuration(FILE *out, const struct cpa_result *result,

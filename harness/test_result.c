@@ -323,7 +323,7 @@ static void the_table_keeps_to_100_columns_and_says_what_matters(void **state)
 		"0");
 	assert_holds(text,
 		"1 right, 1 wrong, 41 unsupported, 1 cannot tell (3 calls of 3 files)");
-	assert_holds(text, "  40  S = 97 is not divisible by R U = 2;");
+	assert_holds(text, "  40  such as: S = 97 is not divisible by R U = 2;");
 	assert_holds(text, "repeat: cpattn verify 'a \"b\"'");
 	assert_holds(text, "/calls: missing");
 	assert_null(strchr(text, '\x01'));
