@@ -61,6 +61,8 @@ static bool is_always_harmful(enum mutation kind, const struct cpa_op *op)
 	case WRITE_ANOTHER_BUFFER:
 	case SWAP_TWO_READS:
 	case DROP_A_READ:
+	case DROP_A_WRITE:
+	case SPOIL_THE_STEP:
 	case WAIT_FOR_THE_FUTURE:
 	case CLAIM_MORE_SEEN:
 	case CLAIM_LESS_SEEN:
@@ -284,6 +286,24 @@ static void a_message_from_an_input_of_two_batch_items_is_refused(void **unused)
 	}
 }
 
+/* Only a collective has boxes without tokens; a copy that names none could write anywhere unseen. */
+static void a_copy_of_no_tokens_is_refused(void **unused)
+{
+	(void)unused;
+	for (int which = 0; which < 2; which++) {
+		struct world w = ring_of_three();
+		int copy = find_op(w.rank[1], CPA_OP_COPY, 0);
+		double_op(w.rank[1], copy);
+		struct cpa_operand read = w.rank[1]->ops[copy].reads[0], write = w.rank[1]->ops[copy].writes[0];
+		read.content.tokens = write.content.tokens = (struct cpa_spans){0};
+		if (which == 1)
+			read.box.ntokens = write.box.ntokens = 0;
+		w.rank[1]->ops[copy].reads = &read;
+		w.rank[1]->ops[copy].writes = &write;
+		expect_fault(&w, CPA_RULE_DATA, 1, (const char *[]){"(copy)", NULL});
+	}
+}
+
 static void a_collective_among_others_is_refused(void **unused)
 {
 	(void)unused;
@@ -383,6 +403,7 @@ int main(void)
 		cmocka_unit_test(a_ring_that_sends_first_is_a_deadlock),
 		cmocka_unit_test(a_collective_that_one_rank_skips_is_named),
 		cmocka_unit_test(a_message_from_an_input_of_two_batch_items_is_refused),
+		cmocka_unit_test(a_copy_of_no_tokens_is_refused),
 		cmocka_unit_test(a_collective_among_others_is_refused),
 		cmocka_unit_test(a_rank_that_is_handed_in_twice_or_never_is_refused),
 		cmocka_unit_test(a_rank_that_does_not_write_its_output_is_refused),

@@ -37,6 +37,8 @@ enum mutation {
 	WRITE_ANOTHER_BUFFER,
 	SWAP_TWO_READS,
 	DROP_A_READ,
+	DROP_A_WRITE,
+	SPOIL_THE_STEP,
 	FORGET_A_WAIT,
 	WAIT_ONE_STEP_LESS,
 	WAIT_FOR_THE_FUTURE,
@@ -57,7 +59,8 @@ static const char *const mutation_names[NMUTATIONS] = {
 	"write one token later", "read one token less", "read one head later", "write one head later",
 	"read one head more", "read one head less", "write one head less", "read one batch less",
 	"name no tokens", "read nothing", "name the next batch", "name the next tokens", "name the next heads", "write under another name",
-	"read another buffer", "write another buffer", "swap two reads", "drop a read", "forget a wait",
+	"read another buffer", "write another buffer", "swap two reads", "drop a read", "drop a write",
+	"spoil the step", "forget a wait",
 	"wait one step less", "wait for the future", "claim more seen", "claim less seen", "claim finished",
 	"wrong dtype", "wrong communicator", "split the group", "stride of two", "write the input",
 };
@@ -301,6 +304,19 @@ static inline bool swap_reads(struct cpa_op *op)
 	return true;
 }
 
+/* A step that is not one: of no queue, without ops, or not behind the one before. */
+static inline void spoil_step(struct cpa_step *step, int which)
+{
+	if (which % 4 == 0)
+		step->queue = CPA_NQUEUES;
+	else if (which % 4 == 1)
+		step->queue = -1;
+	else if (which % 4 == 2)
+		step->nops = 0;
+	else
+		step->first++;
+}
+
 /* Changes op `index` of s; operand `which` where the kind is about one. */
 static inline bool mutate(struct cpa_schedule *s, int index, int which, enum mutation kind)
 {
@@ -339,6 +355,11 @@ static inline bool mutate(struct cpa_schedule *s, int index, int which, enum mut
 		return swap_reads(op);
 	case DROP_A_READ:
 		return op->nreads > 0 && op->nreads--;
+	case DROP_A_WRITE:
+		return op->nwrites > 0 && op->nwrites--;
+	case SPOIL_THE_STEP:
+		spoil_step(&s->steps[step_of(s, index)], which);
+		return true;
 	case FORGET_A_WAIT:
 	case WAIT_ONE_STEP_LESS:
 	case WAIT_FOR_THE_FUTURE:

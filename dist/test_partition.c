@@ -139,6 +139,11 @@ static void strict_variants_take_equal_shares_only(void **unused)
 	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
 	c.sizes = short_sum;
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_RING, &p, 1, 2, 1);
+	c.split_kv = CPA_SPLIT_GIVEN;
+	c.sizes_kv = unequal;
+	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "--split-kv"));
 	c = mesh(CPA_VARIANT_ULYSSES, &p, 1, 1, 2);
 	const int64_t heads[] = {3, 1};
 	c.heads = CPA_HEADS_GIVEN;
@@ -259,6 +264,16 @@ static void the_table_of_variants_reads_back(void **unused)
 		assert_true(cpa_variant_parse(info->name, &found));
 		assert_int_equal(found, i);
 		assert_int_equal(info->strict, strstr(info->name, "_anything") == NULL);
+		/* A name says which degrees there are. */
+		bool unified = strncmp(info->name, "unified", 7) == 0;
+		struct cpa_problem p = square(8, 4, 4);
+		struct cpa_config ring = mesh((enum cpa_variant)i, &p, 2, 2, 1);
+		struct cpa_config ulysses = mesh((enum cpa_variant)i, &p, 2, 1, 2);
+		struct cpa_error error;
+		assert_int_equal(try_config(&p, &ring, &error) == CPA_OK,
+			unified || strncmp(info->name, "ring", 4) == 0);
+		assert_int_equal(try_config(&p, &ulysses, &error) == CPA_OK,
+			unified || strncmp(info->name, "ulysses", 7) == 0);
 	}
 	enum cpa_variant none;
 	assert_false(cpa_variant_parse("rings", &none));
