@@ -69,8 +69,8 @@ static void a_mistake_is_status_2_one_sentence_and_no_output(void **state)
 		"$CPATTN plan --problem S=64 --ring 4 --ranks 6",
 		"$CPATTN plan --problem S=64 --variant ring --ulysses 2",
 		"$CPATTN plan --problem S=63 --variant ring --ranks 2",
-		"$CPATTN plan --problem S=64 --ring 2 --variant ring_anything --split "
-		"given:9,9",
+		("$CPATTN plan --problem S=64 --ring 2 --variant ring_anything --split "
+		"given:9,9"),
 		"$CPATTN plan --problem S=64 --format dot",
 		"$CPATTN plan --problem S=64 --rank 99",
 		"$CPATTN plan /nonexistent/file.h5",
