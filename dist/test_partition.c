@@ -105,8 +105,11 @@ static void what_a_refusal_offers_is_accepted(void **unused)
 {
 	(void)unused;
 	for (int64_t S = 2; S <= 60; S++)
-		for (int zigzag = 0; zigzag < 2; zigzag++) {
+		for (int which = 0; which < 6; which++) {
+			bool zigzag = which % 2;
 			struct cpa_problem p = square(S, 4, 4);
+			p.Skv = which < 2 ? S : 24;
+			p.kv_replicated = which >= 4;
 			struct cpa_error error, other;
 			struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 1, 61, 1);
 			c.order = zigzag ? CPA_ORDER_ZIGZAG : CPA_ORDER_CONTIGUOUS;
@@ -173,6 +176,10 @@ static void nonsense_is_invalid_and_not_unsupported(void **unused)
 	struct cpa_problem p = square(8, 4, 4);
 	struct cpa_error error;
 	struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 0, 1, 1);
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_RING, &p, 1, 0, 1);
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	c = mesh(CPA_VARIANT_RING, &p, 1, 1, 0);
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
 	c = mesh(CPA_VARIANT_RING, &p, 1, -2, 1);
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);

@@ -70,6 +70,11 @@ static struct cpa_operand some_box(uint64_t *state, int buffer)
 	if (below(state, 4) == 0)
 		x.box.step = 2;
 	x.box.ntokens = 1 + below(state, (int)((NTOKENS - x.box.token - 1) / x.box.step + 1));
+	if (below(state, 3) == 0) { /* all, so that a write may end the search for earlier ones */
+		x.box.token = 0;
+		x.box.step = 1;
+		x.box.ntokens = NTOKENS;
+	}
 	if (x.box.ntokens == 1)
 		x.box.step = 1;
 	if (below(state, 10) == 0)

@@ -350,12 +350,47 @@ static void the_worker_of_a_row_is_where_its_token_and_head_meet(void **state)
 	tear_down(&b);
 }
 
+/* 65504 is the end of fp16: an lse beyond it cannot be kept in the dtype, and no bound can cover that. */
+static void an_lse_that_fp16_cannot_hold_is_unsupported_in_mode_all(void **unused)
+{
+	(void)unused;
+	static const struct {
+		enum cpa_dtype dtype;
+		double scale;
+		enum cpa_partials partials;
+		enum cpa_verdict verdict;
+	} cases[] = {
+		{CPA_DTYPE_FP16, 1e5, CPA_PARTIALS_ALL, CPA_VERDICT_UNSUPPORTED},
+		{CPA_DTYPE_FP16, 1e5, CPA_PARTIALS_BLOCK, CPA_VERDICT_RIGHT},
+		{CPA_DTYPE_BF16, 1e5, CPA_PARTIALS_ALL, CPA_VERDICT_RIGHT},
+		{CPA_DTYPE_FP16, 0.35, CPA_PARTIALS_ALL, CPA_VERDICT_RIGHT},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct bench b;
+		struct cpa_problem problem = usual;
+		struct cpa_result result;
+		problem.dtype = cases[i].dtype;
+		problem.scale = cases[i].scale;
+		set_up(&b, problem, "cpu", 1);
+		struct cpa_config config = config_of(&b, CPA_VARIANT_RING, 1, 3, 1);
+		config.partials = cases[i].partials;
+		cpa_result_init(&result);
+		cpa_verifier_run(b.verifier, &config, &result, NULL);
+		assert_int_equal(result.verdict, cases[i].verdict);
+		if (result.verdict == CPA_VERDICT_UNSUPPORTED)
+			assert_non_null(strstr(result.reason, "65504"));
+		free(result.counts);
+		tear_down(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_dtype_device_and_mode_is_right),
 		cmocka_unit_test(orders_directions_and_lengths_that_differ_are_right),
 		cmocka_unit_test(a_refusal_is_unsupported_and_says_why),
+		cmocka_unit_test(an_lse_that_fp16_cannot_hold_is_unsupported_in_mode_all),
 		cmocka_unit_test(without_lse_there_is_no_deviation_of_lse),
 		cmocka_unit_test(all_memory_is_given_back),
 		cmocka_unit_test(counters_that_differ_from_the_plan_are_a_mismatch),

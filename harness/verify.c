@@ -364,12 +364,34 @@ static enum cpa_status keep_counts(struct attempt *a, struct cpa_error *error)
 	return CPA_OK;
 }
 
+/* An lse that is kept in the dtype must fit it: fp16 ends at 65504. */
+static enum cpa_status check_range(const struct attempt *a, struct cpa_error *error)
+{
+	const struct cpa_truth *truth = a->v->truth;
+	const struct cpa_problem *p = &truth->problem;
+	double limit = cpa_dtype_max(p->dtype), largest = 0;
+	if (a->config->partials != CPA_PARTIALS_ALL)
+		return CPA_OK;
+	for (int64_t i = 0; i < p->B * truth->n * p->Hq; i++)
+		if (truth->rows[i].nvisible > 0)
+			largest = fmax(largest, truth->rows[i].max_abs +
+				log((double)truth->rows[i].nvisible));
+	if (largest <= limit)
+		return CPA_OK;
+	return cpa_fail(error, CPA_UNSUPPORTED,
+		"--partials all keeps lse in %s, which ends at %.6g, and |lse| of a block may reach "
+		"%.3g here; --partials fp32 or block would work",
+		cpa_dtype_name(p->dtype), limit, largest);
+}
+
 static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 {
 	/* The proof first, so that a faulty plan is named by what is wrong with it. */
 	enum cpa_status s = cpa_ranks_plan(&a->ranks, &a->v->problem, a->config, error);
 	if (s == CPA_OK)
 		s = keep_counts(a, error);
+	if (s == CPA_OK)
+		s = check_range(a, error);
 	if (s == CPA_OK)
 		s = measure_one_rank(a->v, a->config, error);
 	if (s == CPA_OK)
