@@ -69,6 +69,8 @@ void cpa_op_print(const struct cpa_schedule *s, int index, char *text, size_t si
 {
 	const struct cpa_op *op = &s->ops[index];
 	struct line line = {text, size, 0};
+	if (size > 0)
+		text[0] = '\0';
 	put(&line, "%s", cpa_op_name(op->kind));
 	if (op->hop >= 0)
 		put(&line, " hop %d", op->hop);

@@ -205,7 +205,7 @@ static void expect_line(const struct cpa_schedule *s, int index, const char *lin
 static void expect_cut(const struct cpa_schedule *s, int index, const char *line)
 {
 	char cut[200];
-	for (size_t size = 2; size < sizeof cut; size += 13) {
+	for (size_t size = 1; size < sizeof cut; size += 13) {
 		memset(cut, '#', sizeof cut);
 		cpa_op_print(s, index, cut, size);
 		size_t n = strlen(line) < size ? strlen(line) : size - 1;

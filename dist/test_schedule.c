@@ -61,7 +61,7 @@ static void bytes_of_buffers_and_elements_of_boxes(void **unused)
 
 /* ---- the builder ---- */
 
-enum { NTOKENS = 12, NBATCHES = 2, NHEADS = 3 };
+enum { NTOKENS = 12, NBATCHES = 3, NHEADS = 3 };
 
 static struct cpa_operand some_box(uint64_t *state, int buffer)
 {
