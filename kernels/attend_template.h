@@ -273,7 +273,8 @@ static void NAME(attend_tile)(const struct work *work, struct NAME(space) *space
 		NAME(step_narrow)(&step);
 }
 
-/* A row that saw nothing has l = 0 and o = 0. */
+/* A row that saw nothing has l = 0 and o = 0.  A sum that is NaN (from memory that was never written) stays
+ * NaN: as -inf it would be merged away unseen. */
 static void NAME(finish)(const struct work *work, struct NAME(space) *space)
 {
 	const struct cpa_array *o = &work->attend->o, *lse = &work->attend->lse;
@@ -284,12 +285,12 @@ static void NAME(finish)(const struct work *work, struct NAME(space) *space)
 		REAL l = space->l[i];
 
 		NAME(gather)(space->row, space->o + i / LANES * LANES * space->wide + i % LANES,
-			l > 0 ? l : 1, Dv);
+			l == 0 ? 1 : l, Dv);
 		cpa_run_convert(o->dtype,
 			cpa_element(o, cpa_array_index(o, t, work->b, work->h)), DTYPE,
 			space->row, Dv);
 		cpa_store(lse->dtype, lse->data, cpa_array_index(lse, t, work->b, work->h),
-			l > 0 ? space->m[i] + LOG(l) : -(REAL)INFINITY);
+			l == 0 ? -(REAL)INFINITY : space->m[i] + LOG(l));
 	}
 }
 
