@@ -21,6 +21,7 @@ FUZZ_CC ?= clang
 # auto takes what it finds, 1 stops if it is missing, 0 does not look.
 OPENMP ?= auto
 HDF5 ?= auto
+CJSON ?= auto
 MPI ?= auto
 CUDA ?= auto
 NCCL ?= auto
@@ -46,7 +47,7 @@ all:
 
 GOALS := $(or $(MAKECMDGOALS),all)
 CONFIG := $(BUILD)/config.mk
-PROBED := CC OPENMP HDF5 MPI CUDA NCCL CUDNN SIMGRID
+PROBED := CC OPENMP HDF5 CJSON MPI CUDA NCCL CUDNN SIMGRID
 OPTIONS := $(strip $(foreach name,$(PROBED),$(name)=$($(name))))
 
 ifneq ($(filter-out deps clean help uninstall,$(GOALS)),)
@@ -81,13 +82,15 @@ plain = $(foreach stem,$(1),$(if $(filter $(APART),$(notdir $(stem))),,$(stem)))
 
 LIBRARY := $(call plain,$(call stems,$(LIBRARY_ROOMS:%=%/*.c)))
 COMMAND := $(filter-out harness/main,$(call plain,$(call stems,harness/*.c)))
-# Without HDF5 there is nothing to test in the reader of recordings.
-LEFT_OUT := $(if $(filter 0,$(HAVE_HDF5)),harness/test_recording% harness/fuzz_recording)
+# Without HDF5 or cJSON there is nothing to test in the reader of recordings or of models.
+LEFT_OUT := $(if $(filter 0,$(HAVE_HDF5)),harness/test_recording% harness/fuzz_recording) \
+	$(if $(filter 0,$(HAVE_CJSON)),harness/test_model% harness/fuzz_model)
 TESTS := $(filter-out $(LEFT_OUT),$(call stems,$(LIBRARY_ROOMS:%=%/test_*.c) harness/test_*.c))
 FUZZERS := $(filter-out harness/fuzz_driver $(LEFT_OUT),$(call stems,harness/fuzz_*.c))
 BENCHES := $(call stems,harness/bench_*.c)
 EVERYTHING := $(LIBRARY) $(COMMAND) harness/main harness/fuzz_driver $(TESTS) $(FUZZERS) $(BENCHES)
 PUBLIC_HEADERS := ref/ref.h kernels/kernels.h dist/schedule.h dist/dist.h sim/sim.h
+MODELS := $(wildcard data/models/*.json)
 RECORDINGS := $(wildcard data/recordings/*.h5 data/recordings/peers/*.h5)
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -112,6 +115,9 @@ CFLAGS_ref/attention := -O3
 CFLAGS_kernels/merge := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
+CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
+CFLAGS_harness/model_json := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
+CFLAGS_harness/model_file := -DCPA_DATADIR='"$(DATADIR)"'
 ABOUT := -DCPA_VERSION='"$(VERSION)"' -DCPA_COMMIT='"$(COMMIT)"' -DCPA_FEATURES='"$(FEATURES)"' \
 	-DCPA_DATADIR='"$(DATADIR)"'
 CFLAGS_harness/main := $(ABOUT)
@@ -135,7 +141,7 @@ compiler = $(if $(filter fuzz,$(1)),$(FUZZ_CC),$(CC))
 compile = $(strip $(compiler) $(BASE) $(ROOM_$(firstword $(subst /, ,$(2)))) $(openmp_room) $(CFLAGS_$(2)) \
 	$(MODE_$(1)) $(CPPFLAGS) $(CFLAGS))
 link = $(strip $(compiler) $(MODE_$(1)) $(omp) $(LDFLAGS))
-LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) -lm
+LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) -lm
 
 # ---- objects, libraries, programs of one mode ------------------------------------------------------
 
@@ -221,14 +227,19 @@ verify: $(B)/cpattn
 	$(needs_hdf5)
 	$(B)/cpattn verify data/recordings/*.h5 data/recordings/peers/*.h5
 
-# Every recording, on all worlds up to 8 and on 12 and 16, in all four dtypes, with both rotations.
+RANDOM_PROBLEMS ?= 100000
+
+# Every recording, on all worlds up to 8 and on 12 and 16, in all four dtypes, with every rotation; then
+# random problems.
 check: $(B)/cpattn
 	$(needs_hdf5)
 	@status=0; for dtype in fp64 fp32 bf16 fp16; do \
 		set -- $(B)/cpattn verify --ranks 1-8,12,16 --rotate all --dtype $$dtype \
 			data/recordings/*.h5 data/recordings/peers/*.h5; \
 		echo "$$*"; "$$@" || status=1; \
-	done; exit $$status
+	done; \
+	set -- $(B)/cpattn verify --random $(RANDOM_PROBLEMS); echo "$$*"; "$$@" || status=1; \
+	exit $$status
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
@@ -242,6 +253,7 @@ run_test = CPATTN_DATA='$(CURDIR)/data' CPATTN='$(abspath $(BUILD)/$(1)/cpattn)'
 
 FUZZ_RUNS ?= 20000
 CORPUS_fuzz_recording := data/recordings data/recordings/bad
+CORPUS_fuzz_model := data/models
 CORPUS_fuzz_options := harness/corpus_options
 
 # test_rules(mode)
@@ -272,7 +284,7 @@ test:
 	@echo "make test needs cmocka: run make deps test"; false
 else
 test: $(RUNS)
-	$(if $(LEFT_OUT),@echo "left out without HDF5: $(LEFT_OUT)")
+	$(if $(LEFT_OUT),@echo "left out without HDF5 or cJSON: $(LEFT_OUT)")
 	@cat $(RUNS:run/%=$(BUILD)/%.result) | awk '{ passed += $$1; failed += $$2; skipped += $$3 } \
 		END { printf "%d passed, %d failed", passed, failed; if (skipped) printf ", %d skipped", skipped; \
 		print ""; exit failed > 0 }'
@@ -286,7 +298,7 @@ COMPLETION = $(D)/share/bash-completion/completions/cpattn
 
 install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -d $(D)/bin $(D)/lib/pkgconfig $(dir $(COMPLETION)) $(D)/share/doc/cpattn \
-		$(D)/share/cpattn/recordings/peers $(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
+		$(D)/share/cpattn/recordings/peers $(D)/share/cpattn/models $(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
 	install -m 755 $(B)/cpattn $(D)/bin
 	install -m 644 $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION) $(D)/lib
 	ln -sf libcpattn.so.$(SOVERSION) $(D)/lib/libcpattn.so
@@ -298,6 +310,7 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	$(if $(wildcard data/cpattn.bash-completion),install -m 644 data/cpattn.bash-completion $(COMPLETION))
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
 	$(if $(wildcard data/README.md),install -m 644 data/README.md $(D)/share/cpattn)
+	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)
 
@@ -318,12 +331,13 @@ help:
 #: deps          installs what building and testing needs (Debian, Ubuntu; root or sudo)
 #: verify        every variant on all recordings in data/: the main job
 #: test          all tests, in the release build and in one with address and undefined sanitizers
-#: check         all recordings on more worlds and in all dtypes (takes long)
+#: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
+#:               problems (takes long)
 #: bench-verify  how long verification takes
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:
 #: MODE=release|debug|asan|ubsan|tsan|fuzz    default release; fuzz needs clang
-#: OPENMP HDF5 = auto|1|0    auto takes what it finds, 1 stops if it is missing, 0 does not look
+#: OPENMP HDF5 CJSON = auto|1|0    auto takes what it finds, 1 stops if it is missing, 0 does not look
 #: MPI CUDA NCCL CUDNN SIMGRID = auto|0       no code of this version uses them
 #: CC=gcc CFLAGS= CPPFLAGS= LDFLAGS=   WERROR=1 turns warnings into errors   V=1 prints commands

@@ -33,14 +33,14 @@ int main(void)
 			&(struct cpa_exec_options){.poison = true}, &ranks[r], &error));
 		for (int i = 0; i < 3; i++) /* CPA_TENSOR_Q, K, V */
 			TRY(device->ops->upload(device, cpa_exec_memory(ranks[r],
-				cpa_exec_find(ranks[r], CPA_ROLE_INPUT, i)), in[i] + shards->q.offset[r] * ROW,
-				cpa_cut_size(&shards->q, r) * ROW * sizeof *q, &error));
+				cpa_exec_find(ranks[r], CPA_ROLE_INPUT, i)), in[i] + shards->q.cuts->offset[r] * ROW,
+				cpa_cut_size(shards->q.cuts, r) * ROW * sizeof *q, &error));
 	}
 	TRY(cpa_fake_run(world, ranks, &error));
 	for (int r = 0; r < P; r++) {
-		TRY(device->ops->download(device, o + shards->q.offset[r] * ROW, cpa_exec_memory(ranks[r],
+		TRY(device->ops->download(device, o + shards->q.cuts->offset[r] * ROW, cpa_exec_memory(ranks[r],
 			cpa_exec_find(ranks[r], CPA_ROLE_OUTPUT, CPA_TENSOR_O)),
-			cpa_cut_size(&shards->q, r) * ROW * sizeof *o, &error));
+			cpa_cut_size(shards->q.cuts, r) * ROW * sizeof *o, &error));
 		cpa_exec_destroy(ranks[r]);
 		cpa_schedule_destroy(plans[r]);
 	}

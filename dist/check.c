@@ -1,8 +1,9 @@
 /*
  * check.c - the proof of one rank after another, and the life of a check.
  *
- * A schedule is data from anywhere, so nothing in it is trusted: boxes are checked against buffers,
- * contents against what stands there, and what the rank is given and owes comes from the partition.
+ * A schedule is data from anywhere, so nothing in it is trusted: boxes are checked against
+ * buffers, contents against what stands there, and what the rank is given and owes comes from the
+ * partition.
  */
 #include "dist/check.h"
 
@@ -28,9 +29,12 @@ static bool check_op(struct cpa_check_rank_state *state, const struct cpa_op *op
 	bool communicates = op->kind == CPA_OP_SEND || op->kind == CPA_OP_RECV ||
 		op->kind == CPA_OP_COLLECTIVE;
 	const struct cpa_step *step = &state->schedule->steps[state->step];
-	if (communicates == (step->queue == CPA_QUEUE_COMPUTE) || (!communicates && step->nops != 1))
-		return cpa_check_fail(state, CPA_RULE_DATA, "is on queue %d in a step of %d ops; queue 0 computes, "
-			"one op a step, the others communicate", step->queue, step->nops);
+	if (communicates == (step->queue == CPA_QUEUE_COMPUTE) ||
+		(!communicates && step->nops != 1))
+		return cpa_check_fail(state, CPA_RULE_DATA,
+			"is on queue %d in a step of %d ops; queue 0 computes, "
+			"one op a step, the others communicate",
+			step->queue, step->nops);
 	for (int i = 0; i < op->nreads; i++)
 		if (!is_absent(op, &op->reads[i]) && !cpa_check_operand(state, &op->reads[i]))
 			return false;
@@ -64,12 +68,13 @@ static struct cpa_content owned(struct cpa_check_rank_state *state, enum cpa_ten
 	const struct cpa_partition *part = state->part;
 	struct cpa_coords at = cpa_partition_coords(part, state->schedule->rank);
 	bool kv = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
-	return (struct cpa_content){.tensor = tensor, .batches = cpa_partition_batches(part, at.b),
+	return (struct cpa_content){.tensor = tensor,
+		.batches = cpa_partition_batches(part, at.b),
 		.heads = {0, kv ? part->problem.Hkv : part->problem.Hq},
 		.tokens = kv ? cpa_partition_kv_shard(part, &state->arena, at.r, at.u)
-			: cpa_partition_q_shard(part, &state->arena, at.r, at.u),
+			     : cpa_partition_q_shard(part, &state->arena, at.r, at.u),
 		.dtype = tensor == CPA_TENSOR_LSE ? cpa_problem_lse_dtype(&part->problem)
-			: part->problem.dtype};
+						  : part->problem.dtype};
 }
 
 static bool owns_nothing(const struct cpa_content *c)
@@ -87,7 +92,8 @@ static bool give_inputs(struct cpa_check_rank_state *state)
 		struct cpa_operand all = {cpa_box_all(state->schedule, id), c};
 		struct cpa_piece_list *list = &state->pieces[id];
 		if (owns_nothing(&c) || !cpa_check_operand(state, &all))
-			return cpa_check_fail(state, CPA_RULE_DATA, "input buffer \"%s\" is not this rank's shard",
+			return cpa_check_fail(state, CPA_RULE_DATA,
+				"input buffer \"%s\" is not this rank's shard",
 				state->schedule->buffers[id].name);
 		list->at = calloc(1, sizeof *list->at);
 		if (!list->at) {
@@ -95,8 +101,8 @@ static bool give_inputs(struct cpa_check_rank_state *state)
 			return false;
 		}
 		list->n = list->capacity = 1;
-		list->at[0] = (struct cpa_piece_state){.box = all.box, .content = c, .writer_step = -1,
-			.writer_op = -1};
+		list->at[0] = (struct cpa_piece_state){
+			.box = all.box, .content = c, .writer_step = -1, .writer_op = -1};
 		for (int q = 0; q < CPA_NQUEUES; q++)
 			list->at[0].reader_step[q] = list->at[0].reader_op[q] = -1;
 	}
@@ -117,7 +123,8 @@ static bool take_outputs(struct cpa_check_rank_state *state)
 			continue;
 		int id = find_buffer(s, CPA_ROLE_OUTPUT, (enum cpa_tensor)t);
 		if (id < 0)
-			return cpa_check_fail(state, CPA_RULE_DATA, "owes %s and has no buffer for it",
+			return cpa_check_fail(state, CPA_RULE_DATA,
+				"owes %s and has no buffer for it",
 				cpa_tensor_name((enum cpa_tensor)t));
 		struct cpa_operand all = {cpa_box_all(s, id), c};
 		if (!cpa_check_operand(state, &all) || !cpa_check_read(state, &all))
@@ -135,15 +142,17 @@ static bool check_steps(struct cpa_check_rank_state *state)
 		for (int n = 0; n < s->steps[i].nops; n++) {
 			state->op = s->steps[i].first + n;
 			if (state->op != expected++ || state->op >= s->nops)
-				return cpa_check_fail(state, CPA_RULE_DATA, "step %d starts at op %d, expected %d",
-					i, state->op, expected - 1);
+				return cpa_check_fail(state, CPA_RULE_DATA,
+					"step %d starts at op %d, expected %d", i, state->op,
+					expected - 1);
 			if (!check_op(state, &s->ops[state->op]))
 				return false;
 		}
 	}
 	if (expected != s->nops) {
 		state->op = expected;
-		return cpa_check_fail(state, CPA_RULE_DATA, "%d ops are in no step", s->nops - expected);
+		return cpa_check_fail(
+			state, CPA_RULE_DATA, "%d ops are in no step", s->nops - expected);
 	}
 	return true;
 }
@@ -159,8 +168,8 @@ static bool check_rank(struct cpa_check_rank_state *state)
 
 /* ---- the life of a check ---- */
 
-enum cpa_status cpa_check_create(const struct cpa_partition *part, struct cpa_check **check,
-	struct cpa_error *error)
+enum cpa_status cpa_check_create(
+	const struct cpa_partition *part, struct cpa_check **check, struct cpa_error *error)
 {
 	struct cpa_check *c = calloc(1, sizeof *c);
 	if (c) {
@@ -170,7 +179,8 @@ enum cpa_status cpa_check_create(const struct cpa_partition *part, struct cpa_ch
 	}
 	if (!c || !c->peers || !c->seen) {
 		cpa_check_destroy(c);
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the proof of %d ranks", part->W);
+		return cpa_fail(
+			error, CPA_NO_MEMORY, "out of memory for the proof of %d ranks", part->W);
 	}
 	*check = c;
 	return CPA_OK;
@@ -185,8 +195,8 @@ void cpa_check_destroy(struct cpa_check *check)
 	free(check);
 }
 
-static enum cpa_status finish_call(struct cpa_check *check, bool ok, bool out_of_memory,
-	struct cpa_error *error)
+static enum cpa_status finish_call(
+	struct cpa_check *check, bool ok, bool out_of_memory, struct cpa_error *error)
 {
 	if (out_of_memory)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the proof");
@@ -195,26 +205,29 @@ static enum cpa_status finish_call(struct cpa_check *check, bool ok, bool out_of
 	return cpa_fail(error, CPA_MISMATCH, "%s", check->fault.text);
 }
 
-enum cpa_status cpa_check_rank(struct cpa_check *check, const struct cpa_schedule *schedule,
-	struct cpa_error *error)
+enum cpa_status cpa_check_rank(
+	struct cpa_check *check, const struct cpa_schedule *schedule, struct cpa_error *error)
 {
 	if (check->fault.rule != CPA_RULE_NONE)
 		return cpa_fail(error, CPA_MISMATCH, "%s", check->fault.text);
-	struct cpa_check_rank_state state = {.part = check->part, .schedule = schedule,
-		.fault = &check->fault, .op = -1};
+	struct cpa_check_rank_state state = {
+		.part = check->part, .schedule = schedule, .fault = &check->fault, .op = -1};
 	cpa_arena_init(&state.arena);
 	state.pieces = calloc((size_t)schedule->nbuffers + 1, sizeof *state.pieces);
 	state.clock = calloc((size_t)schedule->nsteps + 1, sizeof *state.clock);
 	state.out_of_memory = !state.pieces || !state.clock;
 	bool ok = !state.out_of_memory;
-	if (ok && (schedule->rank < 0 || schedule->rank >= check->part->W || check->seen[schedule->rank]))
+	if (ok &&
+		(schedule->rank < 0 || schedule->rank >= check->part->W ||
+			check->seen[schedule->rank]))
 		ok = cpa_check_fail(&state, CPA_RULE_DATA, "handed in twice, or not a rank of %d",
 			check->part->W);
 	if (ok) {
 		check->seen[schedule->rank] = true;
 		check->nranks++;
-		ok = check_rank(&state) && cpa_peers_add(check->peers, schedule, &check->fault,
-			&state.out_of_memory);
+		ok = check_rank(&state) &&
+			cpa_peers_add(
+				check->peers, schedule, &check->fault, &state.out_of_memory);
 	}
 	for (int i = 0; state.pieces && i < schedule->nbuffers; i++)
 		free(state.pieces[i].at);
@@ -229,9 +242,10 @@ enum cpa_status cpa_check_finish(struct cpa_check *check, struct cpa_error *erro
 {
 	bool out_of_memory = false;
 	if (check->fault.rule == CPA_RULE_NONE && check->nranks != check->part->W) {
-		check->fault = (struct cpa_fault){.rule = CPA_RULE_MESSAGES, .rank = -1, .op = -1};
-		snprintf(check->fault.text, sizeof check->fault.text, "%d of %d ranks were handed in",
-			check->nranks, check->part->W);
+		check->fault = (struct cpa_fault){
+			.rule = CPA_RULE_MESSAGES, .rank = -1, .op = -1};
+		snprintf(check->fault.text, sizeof check->fault.text,
+			"%d of %d ranks were handed in", check->nranks, check->part->W);
 	}
 	bool ok = check->fault.rule == CPA_RULE_NONE &&
 		cpa_peers_match(check->peers, &check->fault) &&

@@ -1,8 +1,9 @@
 /*
  * check_order.c - nothing waits for itself: the event graph has no cycle (rule 4).
  *
- * A plan completes under every timing if and only if this graph is acyclic: start and end of each step,
- * queue order, waits, and for two groups that a message joins, each one's start before the other's end.
+ * A plan completes under every timing if and only if this graph is acyclic: start and end of each
+ * step, queue order, waits, and for two groups that a message joins, each one's start before the
+ * other's end.
  */
 #include "dist/check_peers.h"
 
@@ -41,7 +42,8 @@ static void add_local_edges(const struct cpa_peers *p, bool merge_queues, struct
 	int last[CPA_NQUEUES] = {-1, -1, -1, -1};
 	for (int i = 0; i < p->nnodes; i++) {
 		const struct cpa_node *node = &p->nodes[i];
-		int queue = merge_queues && node->queue > CPA_QUEUE_COMM ? CPA_QUEUE_COMM : node->queue;
+		int queue = merge_queues && node->queue > CPA_QUEUE_COMM ? CPA_QUEUE_COMM
+									 : node->queue;
 		if (last[queue] >= 0 && p->nodes[last[queue]].rank == node->rank)
 			edge(g, 2 * last[queue] + 1, 2 * i);
 		last[queue] = i;
@@ -62,19 +64,23 @@ static void add_peer_edges(const struct cpa_peers *p, struct graph *g)
 	}
 	for (int i = 0; i < p->collectives.n; i++) {
 		const struct cpa_end *end = &p->collectives.at[i];
-		if (i == 0 || cpa_end_by_call(&(struct cpa_end){.from = end[-1].from, .order = end[-1].order},
-			&(struct cpa_end){.from = end->from, .order = end->order}) != 0)
+		if (i == 0 ||
+			cpa_end_by_call(
+				&(struct cpa_end){.from = end[-1].from, .order = end[-1].order},
+				&(struct cpa_end){.from = end->from, .order = end->order}) != 0)
 			g->nevents++;
 		edge(g, 2 * end->node, g->nevents - 1);
 		edge(g, g->nevents - 1, 2 * end->node + 1);
 	}
 }
 
-/* Removes events that wait for nothing until none is left; degree[] > 0 stays on cycles and after. */
+/* Removes events that wait for nothing until none is left; degree[] > 0 stays on cycles and
+ * after. */
 static bool drain(const struct graph *g, int *degree)
 {
 	size_t n = (size_t)g->nevents;
-	int *first = calloc(n + 2, sizeof *first), *next = malloc(sizeof *next * ((size_t)g->nedges + 1));
+	int *first = calloc(n + 2, sizeof *first),
+	    *next = malloc(sizeof *next * ((size_t)g->nedges + 1));
 	int *ready = malloc(sizeof *ready * (n + 1));
 	bool ok = first && next && ready;
 	int nready = 0;
@@ -110,7 +116,8 @@ static void describe(const struct cpa_peers *p, int event, char *text, size_t si
 	const struct cpa_node *node = &p->nodes[event / 2];
 	char peer[32] = "";
 	if (node->peer >= 0)
-		snprintf(peer, sizeof peer, " %s rank %d", node->kind == CPA_OP_SEND ? "to" : "from", node->peer);
+		snprintf(peer, sizeof peer, " %s rank %d",
+			node->kind == CPA_OP_SEND ? "to" : "from", node->peer);
 	snprintf(text, size, "rank %d op %d (%s%s)", node->rank, node->op,
 		cpa_op_name((enum cpa_op_kind)node->kind), peer);
 }
@@ -145,7 +152,7 @@ static bool name_cycle(const struct cpa_peers *p, const struct graph *g, const i
 		int n = snprintf(fault->text + used, sizeof fault->text - used, "%s%s",
 			steps == 0 ? "deadlock: " : " waits for ", text);
 		used = n > 0 && used + (size_t)n < sizeof fault->text ? used + (size_t)n
-			: sizeof fault->text - 1;
+								      : sizeof fault->text - 1;
 		int step = event / 2;
 		do /* start and end of one step are one thing to a reader */
 			event = cause[event];
@@ -157,7 +164,8 @@ static bool name_cycle(const struct cpa_peers *p, const struct graph *g, const i
 	return false;
 }
 
-bool cpa_peers_order(struct cpa_peers *p, bool merge_queues, struct cpa_fault *fault, bool *out_of_memory)
+bool cpa_peers_order(
+	struct cpa_peers *p, bool merge_queues, struct cpa_fault *fault, bool *out_of_memory)
 {
 	if (p->nnodes == 0 || (merge_queues && !p->many_queues))
 		return true;

@@ -1,8 +1,8 @@
 /*
  * check_peers.c - what ranks are to each other: messages meet, collectives agree (rule 3).
  *
- * Only what rules 3 and 4 need is kept of a schedule, so that all ranks of a large world fit: a record
- * a message end, a record a step.
+ * Only what rules 3 and 4 need is kept of a schedule, so that all ranks of a large world fit: a
+ * record a message end, a record a step.
  */
 #include "dist/check_peers.h"
 
@@ -54,7 +54,8 @@ static bool grow(void **array, int n, int *capacity, size_t size)
 /* ---- keeping one rank ---- */
 
 /* Contents outlive the schedule: spans are copied. */
-static void copy_content(struct cpa_arena *arena, struct cpa_content *to, const struct cpa_content *from)
+static void copy_content(
+	struct cpa_arena *arena, struct cpa_content *to, const struct cpa_content *from)
 {
 	*to = *from;
 	const struct cpa_spans *lists[2] = {&from->tokens, &from->keys};
@@ -67,8 +68,8 @@ static void copy_content(struct cpa_arena *arena, struct cpa_content *to, const 
 	}
 }
 
-static const struct cpa_content *keep_contents(struct cpa_peers *p, const struct cpa_operand *a, int na,
-	const struct cpa_operand *b, int nb)
+static const struct cpa_content *keep_contents(struct cpa_peers *p, const struct cpa_operand *a,
+	int na, const struct cpa_operand *b, int nb)
 {
 	struct cpa_content *list = cpa_arena_alloc(&p->arena, sizeof *list * (size_t)(na + nb));
 	for (int i = 0; list && i < na + nb; i++)
@@ -82,10 +83,11 @@ static int find_comm(struct cpa_peers *p, const struct cpa_communicator *comm)
 	size_t nbytes = sizeof *comm->members * (size_t)comm->nmembers;
 	for (int i = 0; i < p->ncomms; i++)
 		if (p->comms[i].nmembers == comm->nmembers &&
-		    memcmp(p->comms[i].members, comm->members, nbytes) == 0)
+			memcmp(p->comms[i].members, comm->members, nbytes) == 0)
 			return i;
 	int *members = cpa_arena_alloc(&p->arena, nbytes);
-	if (!members || !grow((void **)&p->comms, p->ncomms, &p->comms_capacity, sizeof *p->comms))
+	if (!members ||
+		!grow((void **)&p->comms, p->ncomms, &p->comms_capacity, sizeof *p->comms))
 		return -1;
 	memcpy(members, comm->members, nbytes);
 	p->comms[p->ncomms] = (struct cpa_communicator){comm->nmembers, members};
@@ -105,15 +107,19 @@ static bool add_message(struct cpa_peers *p, const struct cpa_schedule *s, int o
 	const struct cpa_op *op = &s->ops[op_index];
 	bool send = op->kind == CPA_OP_SEND;
 	int *order = &p->order[send ? op->peer : p->W + op->peer];
-	struct cpa_end end = {.from = send ? s->rank : op->peer, .to = send ? op->peer : s->rank,
-		.order = (*order)++, .rank = s->rank, .op = op_index, .node = p->nnodes,
+	struct cpa_end end = {.from = send ? s->rank : op->peer,
+		.to = send ? op->peer : s->rank,
+		.order = (*order)++,
+		.rank = s->rank,
+		.op = op_index,
+		.node = p->nnodes,
 		.nboxes = op->nreads + op->nwrites,
 		.boxes = keep_contents(p, op->reads, op->nreads, op->writes, op->nwrites)};
 	return end.boxes && add_end(send ? &p->sends : &p->recvs, &end);
 }
 
-static bool add_collective(struct cpa_peers *p, const struct cpa_schedule *s, int op_index, int order,
-	struct cpa_fault *fault)
+static bool add_collective(struct cpa_peers *p, const struct cpa_schedule *s, int op_index,
+	int order, struct cpa_fault *fault)
 {
 	const struct cpa_op *op = &s->ops[op_index];
 	const struct cpa_communicator *comm = &s->comms[op->comm];
@@ -121,13 +127,22 @@ static bool add_collective(struct cpa_peers *p, const struct cpa_schedule *s, in
 	while (comm->members && member < comm->nmembers && comm->members[member] != s->rank)
 		member++;
 	if (!comm->members || member == comm->nmembers) {
-		*fault = (struct cpa_fault){.rule = CPA_RULE_MESSAGES, .rank = s->rank, .op = op_index};
-		snprintf(fault->text, sizeof fault->text, "rank %d op %d (collective): is on a communicator "
-			"that rank %d is no member of", s->rank, op_index, s->rank);
+		*fault = (struct cpa_fault){
+			.rule = CPA_RULE_MESSAGES, .rank = s->rank, .op = op_index};
+		snprintf(fault->text, sizeof fault->text,
+			"rank %d op %d (collective): is on a communicator "
+			"that rank %d is no member of",
+			s->rank, op_index, s->rank);
 		return false;
 	}
-	struct cpa_end end = {.from = find_comm(p, comm), .to = member, .order = order, .rank = s->rank,
-		.op = op_index, .node = p->nnodes, .nboxes = op->nwrites + op->nreads, .nown = op->nreads,
+	struct cpa_end end = {.from = find_comm(p, comm),
+		.to = member,
+		.order = order,
+		.rank = s->rank,
+		.op = op_index,
+		.node = p->nnodes,
+		.nboxes = op->nwrites + op->nreads,
+		.nown = op->nreads,
 		.boxes = keep_contents(p, op->writes, op->nwrites, op->reads, op->nreads)};
 	return end.from >= 0 && end.boxes && add_end(&p->collectives, &end);
 }
@@ -139,7 +154,10 @@ static bool add_step(struct cpa_peers *p, const struct cpa_schedule *s, int step
 		return false;
 	const struct cpa_op *op = &s->ops[from->first];
 	struct cpa_node *node = &p->nodes[p->nnodes++];
-	*node = (struct cpa_node){.rank = s->rank, .op = from->first, .queue = from->queue, .kind = op->kind,
+	*node = (struct cpa_node){.rank = s->rank,
+		.op = from->first,
+		.queue = from->queue,
+		.kind = op->kind,
 		.peer = op->peer};
 	for (int q = 0; q < CPA_NQUEUES; q++)
 		node->waits[q] = from->waits[q] < 0 ? -1 : first_node + from->waits[q];
@@ -156,10 +174,11 @@ static bool add_ops(struct cpa_peers *p, const struct cpa_schedule *s, struct cp
 		for (int n = 0; n < s->steps[i].nops; n++) {
 			int op = s->steps[i].first + n;
 			enum cpa_op_kind kind = s->ops[op].kind;
-			if ((kind == CPA_OP_SEND || kind == CPA_OP_RECV) && !add_message(p, s, op))
+			if ((kind == CPA_OP_SEND || kind == CPA_OP_RECV) &&
+				!add_message(p, s, op))
 				return false;
 			if (kind == CPA_OP_COLLECTIVE &&
-			    !add_collective(p, s, op, collectives[s->ops[op].comm]++, fault))
+				!add_collective(p, s, op, collectives[s->ops[op].comm]++, fault))
 				return false;
 		}
 		if (!add_step(p, s, i, first_node))
@@ -207,9 +226,10 @@ static bool same_range(struct cpa_range a, struct cpa_range b)
 
 static bool same_content(const struct cpa_content *a, const struct cpa_content *b)
 {
-	return a->tensor == b->tensor && a->dtype == b->dtype && same_range(a->batches, b->batches) &&
-		same_range(a->heads, b->heads) && cpa_spans_equal(&a->tokens, &b->tokens) &&
-		a->partial == b->partial && (!a->partial || cpa_spans_same_set(&a->keys, &b->keys));
+	return a->tensor == b->tensor && a->dtype == b->dtype &&
+		same_range(a->batches, b->batches) && same_range(a->heads, b->heads) &&
+		cpa_spans_equal(&a->tokens, &b->tokens) && a->partial == b->partial &&
+		(!a->partial || (a->sink == b->sink && cpa_spans_same_set(&a->keys, &b->keys)));
 }
 
 static bool fail(struct cpa_fault *fault, enum cpa_fault_rule rule, const struct cpa_end *end)
@@ -224,22 +244,26 @@ static bool no_partner(struct cpa_fault *fault, const struct cpa_end *end, bool 
 {
 	char text[256];
 	cpa_content_print(&end->boxes[0], text, sizeof text);
-	snprintf(fault->text, sizeof fault->text, "rank %d op %d (%s): message %d from rank %d to rank %d (%s) "
-		"has no %s on rank %d", end->rank, end->op, send ? "send" : "recv", end->order, end->from,
-		end->to, text, send ? "recv" : "send", send ? end->to : end->from);
+	snprintf(fault->text, sizeof fault->text,
+		"rank %d op %d (%s): message %d from rank %d to rank %d (%s) "
+		"has no %s on rank %d",
+		end->rank, end->op, send ? "send" : "recv", end->order, end->from, end->to, text,
+		send ? "recv" : "send", send ? end->to : end->from);
 	return fail(fault, CPA_RULE_MESSAGES, end);
 }
 
-static bool differ(struct cpa_fault *fault, const struct cpa_end *a, const struct cpa_end *b, int box)
+static bool differ(
+	struct cpa_fault *fault, const struct cpa_end *a, const struct cpa_end *b, int box)
 {
 	char sent[256] = "no such box", expected[256] = "no such box";
 	if (box < a->nboxes)
 		cpa_content_print(&a->boxes[box], sent, sizeof sent);
 	if (box < b->nboxes)
 		cpa_content_print(&b->boxes[box], expected, sizeof expected);
-	snprintf(fault->text, sizeof fault->text, "rank %d op %d (send): message %d from rank %d to rank %d, box "
-		"%d: sends %s; rank %d op %d (recv) expects %s", a->rank, a->op, a->order, a->from, a->to, box,
-		sent, b->rank, b->op, expected);
+	snprintf(fault->text, sizeof fault->text,
+		"rank %d op %d (send): message %d from rank %d to rank %d, box "
+		"%d: sends %s; rank %d op %d (recv) expects %s",
+		a->rank, a->op, a->order, a->from, a->to, box, sent, b->rank, b->op, expected);
 	return fail(fault, CPA_RULE_MESSAGES, a);
 }
 
@@ -261,21 +285,25 @@ static bool match_messages(struct cpa_peers *p, struct cpa_fault *fault)
 			return no_partner(fault, order < 0 ? send : recv, order < 0);
 		for (int box = 0; box < send->nboxes || box < recv->nboxes; box++)
 			if (box >= send->nboxes || box >= recv->nboxes ||
-			    !same_content(&send->boxes[box], &recv->boxes[box]))
+				!same_content(&send->boxes[box], &recv->boxes[box]))
 				return differ(fault, send, recv, box);
 	}
 	return true;
 }
 
 /* One call of one collective by all members, in `call`. */
-static bool match_call(struct cpa_peers *p, const struct cpa_end *call, int n, struct cpa_fault *fault)
+static bool match_call(
+	struct cpa_peers *p, const struct cpa_end *call, int n, struct cpa_fault *fault)
 {
 	int members = p->comms[call->from].nmembers, own = call->nown;
 	for (int m = 0; m < members; m++) {
 		if (m >= n || call[m].to != m || call[m].nown != own) {
-			snprintf(fault->text, sizeof fault->text, "rank %d op %d (collective): call %d of its "
-				"communicator of %d is not made the same way by member %d (rank %d)", call->rank,
-				call->op, call->order, members, m, p->comms[call->from].members[m]);
+			snprintf(fault->text, sizeof fault->text,
+				"rank %d op %d (collective): call %d of its "
+				"communicator of %d is not made the same way by member %d (rank "
+				"%d)",
+				call->rank, call->op, call->order, members, m,
+				p->comms[call->from].members[m]);
 			return fail(fault, CPA_RULE_MESSAGES, call);
 		}
 	}
@@ -288,8 +316,10 @@ static bool match_call(struct cpa_peers *p, const struct cpa_end *call, int n, s
 			char x[256], y[256];
 			cpa_content_print(sent, x, sizeof x);
 			cpa_content_print(&call[a].boxes[i], y, sizeof y);
-			snprintf(fault->text, sizeof fault->text, "rank %d op %d (collective): expects %s from "
-				"rank %d, which gives %s", call[a].rank, call[a].op, y, owner->rank, x);
+			snprintf(fault->text, sizeof fault->text,
+				"rank %d op %d (collective): expects %s from "
+				"rank %d, which gives %s",
+				call[a].rank, call[a].op, y, owner->rank, x);
 			return fail(fault, CPA_RULE_MESSAGES, &call[a]);
 		}
 	return true;
@@ -301,7 +331,8 @@ static bool match_collectives(struct cpa_peers *p, struct cpa_fault *fault)
 	for (int i = 0, n; i < p->collectives.n; i += n) {
 		const struct cpa_end *call = &p->collectives.at[i];
 		for (n = 1; i + n < p->collectives.n && call[n].from == call->from &&
-			call[n].order == call->order; n++)
+			call[n].order == call->order;
+			n++)
 			;
 		if (!match_call(p, call, n, fault))
 			return false;

@@ -1,10 +1,10 @@
 /*
  * check_state.c - what stands where on one rank, and in which order it got there.
  *
- * A buffer is a list of disjoint pieces: a box, its content, its writer, its readers since.  A write cuts
- * the pieces it meets; a read collects the pieces it meets and compares what they hold with what it
- * names.  Token indices of a box are a progression (token, token+step, ...), so cutting works on
- * progressions; nothing is expanded to tokens.
+ * A buffer is a list of disjoint pieces: a box, its content, its writer, its readers since.  A
+ * write cuts the pieces it meets; a read collects the pieces it meets and compares what they hold
+ * with what it names.  Token indices of a box are a progression (token, token+step, ...), so
+ * cutting works on progressions; nothing is expanded to tokens.
  */
 #include "dist/check.h"
 
@@ -36,8 +36,10 @@ bool cpa_check_clocks(struct cpa_check_rank_state *state)
 		state->step = i;
 		state->op = step->first;
 		if (step->queue < 0 || step->queue >= CPA_NQUEUES || step->nops < 1)
-			return cpa_check_fail(state, CPA_RULE_DATA, "a step of %d ops on queue %d; expected 1 or "
-				"more on queues 0 to %d", step->nops, step->queue, CPA_NQUEUES - 1);
+			return cpa_check_fail(state, CPA_RULE_DATA,
+				"a step of %d ops on queue %d; expected 1 or "
+				"more on queues 0 to %d",
+				step->nops, step->queue, CPA_NQUEUES - 1);
 		for (int q = 0; q < CPA_NQUEUES; q++)
 			state->clock[i][q] = -1;
 		if (last[step->queue] >= 0)
@@ -47,8 +49,10 @@ bool cpa_check_clocks(struct cpa_check_rank_state *state)
 			if (wait < 0)
 				continue;
 			if (wait >= i || s->steps[wait].queue != q)
-				return cpa_check_fail(state, CPA_RULE_RACE, "waits for step %d on queue %d, which "
-					"is not an earlier step of that queue", wait, q);
+				return cpa_check_fail(state, CPA_RULE_RACE,
+					"waits for step %d on queue %d, which "
+					"is not an earlier step of that queue",
+					wait, q);
 			merge_clock(state, i, wait);
 		}
 		last[step->queue] = i;
@@ -67,9 +71,11 @@ static bool is_ordered(const struct cpa_check_rank_state *state, int before)
 static bool race(struct cpa_check_rank_state *state, const struct cpa_box *box, const char *mine,
 	const char *other, int op)
 {
-	return cpa_check_fail(state, CPA_RULE_RACE, "%s buffer \"%s\" rows %lld-%lld, which op %d %s; "
-		"nothing orders the two", mine, state->schedule->buffers[box->buffer].name,
-		(long long)box->token, (long long)(box->token + (box->ntokens - 1) * box->step), op, other);
+	return cpa_check_fail(state, CPA_RULE_RACE,
+		"%s buffer \"%s\" rows %lld-%lld, which op %d %s; "
+		"nothing orders the two",
+		mine, state->schedule->buffers[box->buffer].name, (long long)box->token,
+		(long long)(box->token + (box->ntokens - 1) * box->step), op, other);
 }
 
 /* ---- progressions ---- */
@@ -83,8 +89,8 @@ static int64_t floor_div(int64_t a, int64_t b)
 	return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* The common elements of two progressions (n = 0: none): solve a.first + i a.step = b.first + j b.step
- * by trying the a.step / gcd residues of the smaller step, which is 1 or U in plans. */
+/* The common elements of two progressions (n = 0: none): solve a.first + i a.step = b.first + j
+ * b.step by trying the a.step / gcd residues of the smaller step, which is 1 or U in plans. */
 static struct progression common(struct progression a, struct progression b)
 {
 	struct progression none = {0, 0, 1};
@@ -94,7 +100,8 @@ static struct progression common(struct progression a, struct progression b)
 		b = swap;
 	}
 	int64_t last_a = a.first + (a.n - 1) * a.step, last_b = b.first + (b.n - 1) * b.step;
-	int64_t low = a.first > b.first ? a.first : b.first, high = last_a < last_b ? last_a : last_b;
+	int64_t low = a.first > b.first ? a.first : b.first,
+		high = last_a < last_b ? last_a : last_b;
 	if (low > high)
 		return none;
 	/* first element of b that is >= low, then step through b until it meets a's residue */
@@ -143,8 +150,8 @@ static bool box_common(const struct cpa_box *a, const struct cpa_box *b, struct 
 }
 
 /* The content of the part `inner` of a box that holds `content`. */
-static struct cpa_content part_content(struct cpa_check_rank_state *state, const struct cpa_box *box,
-	const struct cpa_content *content, const struct cpa_box *inner)
+static struct cpa_content part_content(struct cpa_check_rank_state *state,
+	const struct cpa_box *box, const struct cpa_content *content, const struct cpa_box *inner)
 {
 	struct cpa_content part = *content;
 	part.batches.start += inner->batch - box->batch;
@@ -153,8 +160,8 @@ static struct cpa_content part_content(struct cpa_check_rank_state *state, const
 	part.heads.end = part.heads.start + inner->nheads;
 	if (inner->ntokens != box->ntokens)
 		part.tokens = cpa_spans_pick(&state->arena, &content->tokens,
-			(inner->token - box->token) / box->step, inner->ntokens, inner->step / box->step > 0
-			? inner->step / box->step : 1);
+			(inner->token - box->token) / box->step, inner->ntokens,
+			inner->step / box->step > 0 ? inner->step / box->step : 1);
 	return part;
 }
 
@@ -244,58 +251,96 @@ static bool holds(struct cpa_check_rank_state *state, const struct cpa_content *
 	const char *buffer = state->schedule->buffers[where->buffer].name;
 	char a[256], b[256];
 	bool same = held->tensor == named->tensor && held->dtype == named->dtype &&
-		same_range(held->batches, named->batches) && same_range(held->heads, named->heads) &&
+		same_range(held->batches, named->batches) &&
+		same_range(held->heads, named->heads) &&
 		cpa_spans_equal(&held->tokens, &named->tokens);
 	if (same && named->partial)
-		same = held->partial && cpa_spans_same_set(&held->keys, &named->keys);
+		same = held->partial && held->sink == named->sink &&
+			cpa_spans_same_set(&held->keys, &named->keys);
 	if (!same) {
 		cpa_content_print(held, a, sizeof a);
 		cpa_content_print(named, b, sizeof b);
-		return cpa_check_fail(state, CPA_RULE_DATA, "reads buffer \"%s\" rows %lld-%lld as %s, but "
-			"they hold %s", buffer, (long long)where->token,
+		return cpa_check_fail(state, CPA_RULE_DATA,
+			"reads buffer \"%s\" rows %lld-%lld as %s, but "
+			"they hold %s",
+			buffer, (long long)where->token,
 			(long long)(where->token + (where->ntokens - 1) * where->step), b, a);
 	}
 	int64_t row, key;
-	if (named->partial || !held->partial || cpa_check_is_finished(state, held, &row, &key))
+	if (named->partial || !held->partial)
+		return true;
+	if (held->sink != (state->part->problem.rule.sink != NULL)) {
+		cpa_content_print(held, a, sizeof a);
+		return cpa_check_fail(state, CPA_RULE_DATA,
+			"takes buffer \"%s\" as finished, but the sink "
+			"is not in its denominator: it holds %s",
+			buffer, a);
+	}
+	if (cpa_check_is_finished(state, held, &row, &key))
 		return true;
 	cpa_content_print(held, a, sizeof a);
-	return cpa_check_fail(state, CPA_RULE_DATA, "takes buffer \"%s\" as finished, but query token %lld "
-		"may see key %lld, which is missing: it holds %s", buffer, (long long)row, (long long)key, a);
+	return cpa_check_fail(state, CPA_RULE_DATA,
+		"takes buffer \"%s\" as finished, but query token %lld "
+		"may see key %lld, which is missing: it holds %s",
+		buffer, (long long)row, (long long)key, a);
 }
 
-static bool missing(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int64_t found)
+static bool missing(
+	struct cpa_check_rank_state *state, const struct cpa_operand *operand, int64_t found)
 {
 	char text[256];
 	cpa_content_print(&operand->content, text, sizeof text);
 	const struct cpa_buffer *buffer = &state->schedule->buffers[operand->box.buffer];
-	return cpa_check_fail(state, CPA_RULE_DATA, "reads %s from buffer \"%s\" rows %lld-%lld before all of "
-		"it is written: %lld of %lld elements are", text, buffer->name,
-		(long long)operand->box.token, (long long)(operand->box.token +
-		(operand->box.ntokens - 1) * operand->box.step), (long long)(found * buffer->dim),
+	return cpa_check_fail(state, CPA_RULE_DATA,
+		"reads %s from buffer \"%s\" rows %lld-%lld before all of "
+		"it is written: %lld of %lld elements are",
+		text, buffer->name, (long long)operand->box.token,
+		(long long)(operand->box.token + (operand->box.ntokens - 1) * operand->box.step),
+		(long long)(found * buffer->dim),
 		(long long)cpa_box_nelements(buffer, &operand->box));
+}
+
+/* Only the part that is read is marked: the rest of the piece stands apart from now on. */
+static bool mark_read(struct cpa_check_rank_state *state, struct cpa_piece_list *list, int index,
+	const struct cpa_box *both, int queue)
+{
+	struct cpa_piece_state old = list->at[index];
+	if (both->ntokens != old.box.ntokens || both->nbatches != old.box.nbatches ||
+		both->nheads != old.box.nheads) {
+		list->at[index].content = part_content(state, &old.box, &old.content, both);
+		list->at[index].box = *both;
+		if (!keep_outside(state, &old, both))
+			return false;
+	}
+	list->at[index].reader_step[queue] = state->step;
+	list->at[index].reader_op[queue] = state->op;
+	return true;
 }
 
 bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand *operand)
 {
 	const struct cpa_box *box = &operand->box;
 	struct cpa_piece_list *list = &state->pieces[box->buffer];
-	/* The virtual step after the last one, which takes the outputs, has no queue of its own. */
+	/* The virtual step after the last one, which takes the outputs, has no queue of its own.
+	 */
 	int queue = state->step < state->schedule->nsteps
-		? state->schedule->steps[state->step].queue : CPA_QUEUE_COMPUTE;
+		? state->schedule->steps[state->step].queue
+		: CPA_QUEUE_COMPUTE;
 	int64_t found = 0, wanted = box->ntokens * box->nbatches * box->nheads;
 	for (int i = 0; i < list->n && found < wanted; i++) {
-		struct cpa_piece_state *piece = &list->at[i];
+		const struct cpa_piece_state *piece = &list->at[i];
 		struct cpa_box both;
 		if (!box_common(&piece->box, box, &both))
 			continue;
-		struct cpa_content held = part_content(state, &piece->box, &piece->content, &both);
+		struct cpa_content held = part_content(
+			state, &piece->box, &piece->content, &both);
 		struct cpa_content named = part_content(state, box, &operand->content, &both);
 		if (!holds(state, &held, &named, &both))
 			return false;
 		if (!is_ordered(state, piece->writer_step))
 			return race(state, &both, "reads", "writes", piece->writer_op);
-		piece->reader_step[queue] = state->step;
-		piece->reader_op[queue] = state->op;
+		if (!mark_read(state, list, i, &both, queue))
+			return false;
 		found += both.ntokens * both.nbatches * both.nheads;
 	}
 	return found == wanted || missing(state, operand, found);
@@ -340,8 +385,10 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 	struct cpa_piece_state *piece = new_piece(state, buffer);
 	if (!piece)
 		return false;
-	*piece = (struct cpa_piece_state){.box = operand->box, .content = operand->content,
-		.writer_step = state->step, .writer_op = state->op};
+	*piece = (struct cpa_piece_state){.box = operand->box,
+		.content = operand->content,
+		.writer_step = state->step,
+		.writer_op = state->op};
 	for (int q = 0; q < CPA_NQUEUES; q++)
 		piece->reader_step[q] = piece->reader_op[q] = -1;
 	return true;

@@ -176,8 +176,6 @@ static enum cpa_status run_merge(
 	struct cpa_merge merge = {
 		.o_a = cpa_exec_array(exec, box),
 		.lse_a = cpa_exec_array(exec, &op->writes[1].box),
-		.o_b = cpa_exec_array(exec, &op->reads[2].box),
-		.lse_b = cpa_exec_array(exec, &op->reads[3].box),
 		.ntokens = box->ntokens,
 		.nbatches = box->nbatches,
 		.nheads = box->nheads,
@@ -185,11 +183,19 @@ static enum cpa_status run_merge(
 	};
 	enum cpa_status status = CPA_OK;
 
-	assert(op->nreads == 4 && op->nwrites == 2);
+	if (op->subkind == CPA_MERGE_SINK) {
+		assert(op->nreads == 2 && op->nwrites == 2);
+		merge.sink = exec->problem->rule.sink + op->writes[0].content.heads.start;
+	} else {
+		assert(op->nreads == 4 && op->nwrites == 2);
+		merge.o_b = cpa_exec_array(exec, &op->reads[2].box);
+		merge.lse_b = cpa_exec_array(exec, &op->reads[3].box);
+	}
 	for (int i = 0; status == CPA_OK && i < 2; i++) {
 		if (same_box(&op->writes[i].box, &op->reads[i].box))
 			continue;
-		assert(!may_overlap(&op->writes[i].box, &op->reads[2 + i].box));
+		assert(op->nreads == 2 ||
+			!may_overlap(&op->writes[i].box, &op->reads[2 + i].box));
 		status = run_copy(exec, queue, &op->reads[i], &op->writes[i], error);
 	}
 	return status == CPA_OK ? exec->device->ops->merge(exec->device, queue, &merge, error)
@@ -212,7 +218,7 @@ enum cpa_status cpa_exec_compute(
 	case CPA_OP_ATTEND:
 		return run_attend(exec, queue, op, error);
 	case CPA_OP_MERGE:
-		assert(op->subkind == CPA_MERGE_SOFTMAX);
+		assert(op->subkind == CPA_MERGE_SOFTMAX || op->subkind == CPA_MERGE_SINK);
 		return run_merge(exec, queue, op, error);
 	default:
 		assert(!"a compute step holds one compute op");

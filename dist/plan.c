@@ -1,5 +1,5 @@
 /*
- * plan.c - the plan of one rank: its inputs and outputs, then the three stages.
+ * plan.c - the plan of one rank: its inputs and outputs, then the stages.
  */
 #include "dist/stages.h"
 
@@ -26,6 +26,12 @@ bool cpa_operand_is_empty(const struct cpa_operand *operand)
 		operand->box.nbatches == 0;
 }
 
+struct cpa_operand cpa_operand_absent(struct cpa_content content)
+{
+	content.tokens = (struct cpa_spans){0};
+	return (struct cpa_operand){.box = {.step = 1}, .content = content};
+}
+
 bool cpa_operand_is_run(const struct cpa_plan *plan, const struct cpa_operand *operand)
 {
 	return cpa_box_is_run(&plan->schedule->buffers[operand->box.buffer], &operand->box);
@@ -40,8 +46,12 @@ static struct cpa_operand new_buffer(struct cpa_plan *plan, const char *name, en
 	enum cpa_layout layout, const struct cpa_content *content)
 {
 	struct cpa_buffer buffer = {
-		.role = role, .tensor = content->tensor, .layout = layout, .dtype = content->dtype,
-		.ntokens = cpa_spans_ntokens(&content->tokens), .nbatches = length(content->batches),
+		.role = role,
+		.tensor = content->tensor,
+		.layout = layout,
+		.dtype = content->dtype,
+		.ntokens = cpa_spans_ntokens(&content->tokens),
+		.nbatches = length(content->batches),
 		.nheads = length(content->heads),
 		.dim = cpa_tensor_dim(&plan->part->problem, content->tensor),
 	};
@@ -55,21 +65,22 @@ static struct cpa_operand new_buffer(struct cpa_plan *plan, const char *name, en
 	};
 }
 
-struct cpa_operand cpa_plan_work(struct cpa_plan *plan, const char *name, const struct cpa_content *content)
+struct cpa_operand cpa_plan_work(
+	struct cpa_plan *plan, const char *name, const struct cpa_content *content)
 {
 	return new_buffer(plan, name, CPA_ROLE_WORK, CPA_LAYOUT_SBHD, content);
 }
 
-struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole, int64_t first,
-	int64_t n, int64_t step)
+struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole,
+	int64_t first, int64_t n, int64_t step)
 {
 	struct cpa_operand part = *whole;
 	part.box.token += first * whole->box.step;
 	part.box.ntokens = n;
 	part.box.step = n == 1 ? 1 : whole->box.step * step;
 	if (first != 0 || n != whole->box.ntokens)
-		part.content.tokens = cpa_spans_pick(&plan->schedule->arena, &whole->content.tokens, first, n,
-			step);
+		part.content.tokens = cpa_spans_pick(
+			&plan->schedule->arena, &whole->content.tokens, first, n, step);
 	return part;
 }
 
@@ -82,17 +93,24 @@ struct cpa_operand cpa_operand_heads(const struct cpa_operand *whole, struct cpa
 	return part;
 }
 
-void cpa_plan_copy(struct cpa_plan *plan, const struct cpa_operand *from, const struct cpa_operand *to)
+void cpa_plan_copy(
+	struct cpa_plan *plan, const struct cpa_operand *from, const struct cpa_operand *to)
 {
 	struct cpa_operand reads = *from, writes = *to;
 	writes.content = from->content;
 	writes.content.dtype = plan->schedule->buffers[to->box.buffer].dtype;
-	cpa_schedule_add(plan->schedule, &(struct cpa_op){.kind = CPA_OP_COPY, .peer = -1, .hop = -1,
-		.nreads = 1, .reads = &reads, .nwrites = 1, .writes = &writes});
+	cpa_schedule_add(plan->schedule,
+		&(struct cpa_op){.kind = CPA_OP_COPY,
+			.peer = -1,
+			.hop = -1,
+			.nreads = 1,
+			.reads = &reads,
+			.nwrites = 1,
+			.writes = &writes});
 }
 
-struct cpa_operand cpa_plan_as_run(struct cpa_plan *plan, const char *name,
-	const struct cpa_operand *operand)
+struct cpa_operand cpa_plan_as_run(
+	struct cpa_plan *plan, const char *name, const struct cpa_operand *operand)
 {
 	if (cpa_operand_is_empty(operand) || cpa_operand_is_run(plan, operand))
 		return *operand;
@@ -101,27 +119,41 @@ struct cpa_operand cpa_plan_as_run(struct cpa_plan *plan, const char *name,
 	return wire;
 }
 
+/* A buffer of this rank's tokens of one tensor, as its split part and its replicated part. */
+static void add_shard(struct cpa_plan *plan, const char *name, enum cpa_role role,
+	enum cpa_tensor tensor, struct cpa_operand *split, struct cpa_operand *replicated)
+{
+	const struct cpa_problem *p = &plan->part->problem;
+	bool keys = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
+	struct cpa_arena *arena = &plan->schedule->arena;
+	struct cpa_spans own = (keys ? cpa_partition_kv_split : cpa_partition_q_split)(
+		plan->part, arena, plan->at.r, plan->at.u);
+	struct cpa_content content = {.tensor = tensor,
+		.batches = plan->batches,
+		.heads = {0, keys ? p->Hkv : p->Hq},
+		.dtype = cpa_tensor_dtype(p, tensor),
+		.tokens = (keys ? cpa_partition_kv_shard : cpa_partition_q_shard)(
+			plan->part, arena, plan->at.r, plan->at.u)};
+	struct cpa_operand all = new_buffer(plan, name, role, CPA_LAYOUT_BSHD, &content);
+	int64_t nsplit = cpa_spans_ntokens(&own), n = cpa_spans_ntokens(&content.tokens);
+	*split = *replicated = nothing;
+	if (all.box.buffer < 0)
+		return;
+	*split = cpa_operand_tokens(plan, &all, 0, nsplit, 1);
+	*replicated = cpa_operand_tokens(plan, &all, nsplit, n - nsplit, 1);
+}
+
 /* What this rank is given and owes. */
 static void add_shards(struct cpa_plan *plan)
 {
-	const struct cpa_problem *p = &plan->part->problem;
-	struct cpa_arena *arena = &plan->schedule->arena;
-	struct cpa_content q = {.tensor = CPA_TENSOR_Q, .batches = plan->batches, .heads = {0, p->Hq},
-		.tokens = cpa_partition_q_shard(plan->part, arena, plan->at.r, plan->at.u),
-		.dtype = p->dtype};
-	struct cpa_content k = {.tensor = CPA_TENSOR_K, .batches = plan->batches, .heads = {0, p->Hkv},
-		.tokens = cpa_partition_kv_shard(plan->part, arena, plan->at.r, plan->at.u),
-		.dtype = p->dtype};
-	struct cpa_content v = k, o = q, lse = q;
-	v.tensor = CPA_TENSOR_V;
-	o.tensor = CPA_TENSOR_O;
-	lse.tensor = CPA_TENSOR_LSE;
-	lse.dtype = cpa_problem_lse_dtype(p);
-	plan->q_in = new_buffer(plan, "q", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &q);
-	plan->k_in = new_buffer(plan, "k", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &k);
-	plan->v_in = new_buffer(plan, "v", CPA_ROLE_INPUT, CPA_LAYOUT_BSHD, &v);
-	plan->o_out = new_buffer(plan, "o", CPA_ROLE_OUTPUT, CPA_LAYOUT_BSHD, &o);
-	plan->lse_out = p->lse ? new_buffer(plan, "lse", CPA_ROLE_OUTPUT, CPA_LAYOUT_BSHD, &lse) : nothing;
+	plan->lse_out = plan->lse_whole = nothing;
+	add_shard(plan, "q", CPA_ROLE_INPUT, CPA_TENSOR_Q, &plan->q_in, &plan->q_whole);
+	add_shard(plan, "k", CPA_ROLE_INPUT, CPA_TENSOR_K, &plan->k_in, &plan->k_whole);
+	add_shard(plan, "v", CPA_ROLE_INPUT, CPA_TENSOR_V, &plan->v_in, &plan->v_whole);
+	add_shard(plan, "o", CPA_ROLE_OUTPUT, CPA_TENSOR_O, &plan->o_out, &plan->o_whole);
+	if (plan->part->problem.lse)
+		add_shard(plan, "lse", CPA_ROLE_OUTPUT, CPA_TENSOR_LSE, &plan->lse_out,
+			&plan->lse_whole);
 }
 
 enum cpa_status cpa_plan_create(const struct cpa_partition *part, int rank,
@@ -129,21 +161,34 @@ enum cpa_status cpa_plan_create(const struct cpa_partition *part, int rank,
 {
 	struct cpa_schedule *s = cpa_schedule_create(rank, part->W);
 	if (!s)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", rank);
+		return cpa_fail(
+			error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", rank);
 	struct cpa_coords at = cpa_partition_coords(part, rank);
 	struct cpa_plan plan = {
-		.part = part, .schedule = s, .at = at,
+		.part = part,
+		.schedule = s,
+		.at = at,
 		.batches = cpa_partition_batches(part, at.b),
 		.heads = cpa_partition_heads(part, at.u),
 		.kv_heads = cpa_partition_kv_heads(part, at.u),
-		.q = nothing, .k = nothing, .v = nothing, .o = nothing, .lse = nothing,
+		.q = nothing,
+		.k = nothing,
+		.v = nothing,
+		.o = nothing,
+		.lse = nothing,
+		.o_slice = nothing,
+		.lse_slice = nothing,
+		.o_out = nothing,
+		.o_whole = nothing,
 	};
-	if (length(plan.batches) > 0) { /* a group without items has an empty plan */
+	if (length(plan.batches) > 0) { /* a group without items only joins in guidance */
 		add_shards(&plan);
 		cpa_stage_ulysses_in(&plan);
 		cpa_stage_ring(&plan);
 		cpa_stage_ulysses_out(&plan);
+		cpa_stage_replicated(&plan);
 	}
+	cpa_stage_guidance(&plan);
 	enum cpa_status status = cpa_schedule_finish(s, error);
 	if (status != CPA_OK) {
 		cpa_schedule_destroy(s);

@@ -12,7 +12,8 @@ const char *cpa_tensor_name(enum cpa_tensor tensor)
 
 const char *cpa_op_name(enum cpa_op_kind kind)
 {
-	static const char *const names[] = {"copy", "send", "recv", "collective", "attend", "merge"};
+	static const char *const names[] = {
+		"copy", "send", "recv", "collective", "attend", "merge"};
 	return names[kind];
 }
 
@@ -36,7 +37,8 @@ static void put(struct line *line, const char *format, ...)
 		line->used = line->size - 1;
 }
 
-static void put_operand(struct line *line, const struct cpa_schedule *s, const struct cpa_operand *x)
+static void put_operand(
+	struct line *line, const struct cpa_schedule *s, const struct cpa_operand *x)
 {
 	char tokens[80];
 	cpa_spans_print(&x->content.tokens, tokens, sizeof tokens);
@@ -49,7 +51,8 @@ static void put_operand(struct line *line, const struct cpa_schedule *s, const s
 		put(line, " [%s]", s->buffers[x->box.buffer].name);
 }
 
-static void put_list(struct line *line, const struct cpa_schedule *s, const struct cpa_operand *list, int n)
+static void put_list(
+	struct line *line, const struct cpa_schedule *s, const struct cpa_operand *list, int n)
 {
 	for (int i = 0; i < n; i++) {
 		if (i > 0)
@@ -107,6 +110,10 @@ void cpa_op_print(const struct cpa_schedule *s, int index, char *text, size_t si
 		put(&line, " ");
 		put_operand(&line, s, &op->reads[0]);
 		put_partial(&line, &op->reads[0]);
+		if (op->subkind == CPA_MERGE_SINK) {
+			put(&line, " with the sink");
+			break;
+		}
 		put(&line, " with");
 		put_partial(&line, &op->reads[2]);
 		break;

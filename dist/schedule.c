@@ -1,9 +1,9 @@
 /*
  * schedule.c - the schedule and its builder.
  *
- * Planners say what, the builder infers when: it remembers who touched which box and gives each step
- * one wait per other queue, the latest step there that it depends on.  The checker does not use any of
- * this; it proves the waits from the operations alone.
+ * Planners say what, the builder infers when: it remembers who touched which box and gives each
+ * step one wait per other queue, the latest step there that it depends on.  The checker does not
+ * use any of this; it proves the waits from the operations alone.
  */
 #include "dist/schedule.h"
 
@@ -25,8 +25,9 @@ struct cpa_builder {
 	struct access_list *touched; /* [nbuffers] in program order */
 	int touched_capacity;
 	int buffers_capacity, ops_capacity, steps_capacity, comms_capacity;
-	int known[CPA_NQUEUES][CPA_NQUEUES]; /* queue -> other queue: latest step already waited for */
-	bool open;                           /* a group is being filled */
+	int known[CPA_NQUEUES]
+		 [CPA_NQUEUES]; /* queue -> other queue: latest step already waited for */
+	bool open; /* a group is being filled */
 	bool failed;
 };
 
@@ -61,7 +62,8 @@ struct cpa_schedule *cpa_schedule_create(int rank, int W)
 	s->builder = b;
 	memset(b->known, -1, sizeof b->known);
 	cpa_schedule_comm(s, W, NULL);
-	/* One buffer's room from the start, so that planners may look at buffer 0 after a failure. */
+	/* One buffer's room from the start, so that planners may look at buffer 0 after a
+	 * failure. */
 	if (grow(b, (void **)&s->buffers, 0, &b->buffers_capacity, sizeof *s->buffers))
 		memset(s->buffers, 0, sizeof *s->buffers);
 	if (!b->failed)
@@ -97,9 +99,12 @@ void cpa_schedule_destroy(struct cpa_schedule *s)
 int cpa_schedule_buffer(struct cpa_schedule *s, const struct cpa_buffer *buffer)
 {
 	struct cpa_builder *b = s->builder;
-	assert(buffer->ntokens > 0 && buffer->nbatches > 0 && buffer->nheads > 0 && buffer->dim > 0);
-	if (!grow(b, (void **)&s->buffers, s->nbuffers, &b->buffers_capacity, sizeof *s->buffers) ||
-	    !grow(b, (void **)&b->touched, s->nbuffers, &b->touched_capacity, sizeof *b->touched))
+	assert(buffer->ntokens > 0 && buffer->nbatches > 0 && buffer->nheads > 0 &&
+		buffer->dim > 0);
+	if (!grow(b, (void **)&s->buffers, s->nbuffers, &b->buffers_capacity,
+		    sizeof *s->buffers) ||
+		!grow(b, (void **)&b->touched, s->nbuffers, &b->touched_capacity,
+			sizeof *b->touched))
 		return 0;
 	memset(&b->touched[s->nbuffers], 0, sizeof *b->touched);
 	s->buffers[s->nbuffers] = *buffer;
@@ -109,6 +114,11 @@ int cpa_schedule_buffer(struct cpa_schedule *s, const struct cpa_buffer *buffer)
 int cpa_schedule_comm(struct cpa_schedule *s, int nmembers, const int *members)
 {
 	struct cpa_builder *b = s->builder;
+	for (int i = 0; members && i < s->ncomms; i++)
+		if (s->comms[i].members && s->comms[i].nmembers == nmembers &&
+			memcmp(s->comms[i].members, members,
+				sizeof *members * (size_t)nmembers) == 0)
+			return i;
 	if (!grow(b, (void **)&s->comms, s->ncomms, &b->comms_capacity, sizeof *s->comms))
 		return 0;
 	struct cpa_communicator *comm = &s->comms[s->ncomms];
@@ -128,12 +138,14 @@ static bool meets(int64_t a, int64_t na, int64_t b, int64_t nb)
 	return a < b + nb && b < a + na;
 }
 
-/* Token progressions meet; exact where the steps agree or one is 1, else as if all between belonged. */
+/* Token progressions meet; exact where the steps agree or one is 1, else as if all between
+ * belonged. */
 static bool tokens_meet(const struct cpa_box *a, const struct cpa_box *b)
 {
 	if (a->step < b->step)
 		return tokens_meet(b, a);
-	int64_t extent_a = (a->ntokens - 1) * a->step + 1, extent_b = (b->ntokens - 1) * b->step + 1;
+	int64_t extent_a = (a->ntokens - 1) * a->step + 1,
+		extent_b = (b->ntokens - 1) * b->step + 1;
 	if (!meets(a->token, extent_a, b->token, extent_b))
 		return false;
 	if (a->step == b->step)
@@ -157,11 +169,12 @@ static bool covers(const struct cpa_box *outer, const struct cpa_box *inner)
 	return outer->step == 1 && outer->token <= inner->token &&
 		outer->token + outer->ntokens >= end && outer->batch <= inner->batch &&
 		outer->batch + outer->nbatches >= inner->batch + inner->nbatches &&
-		outer->head <= inner->head && outer->head + outer->nheads >= inner->head + inner->nheads;
+		outer->head <= inner->head &&
+		outer->head + outer->nheads >= inner->head + inner->nheads;
 }
 
-/* The step depends on every earlier step that wrote the box (or touched it, if this is a write). A
- * write that covers the box ends the search: whoever came before it is ordered before it. */
+/* The step depends on every earlier step that wrote the box (or touched it, if this is a write).
+ * A write that covers the box ends the search: whoever came before it is ordered before it. */
 static void depend(struct cpa_schedule *s, int step, const struct cpa_box *box, bool write)
 {
 	const struct access_list *list = &s->builder->touched[box->buffer];
@@ -212,7 +225,8 @@ static bool new_step(struct cpa_schedule *s, int queue)
 	return true;
 }
 
-static struct cpa_operand *copy_operands(struct cpa_schedule *s, const struct cpa_operand *from, int n)
+static struct cpa_operand *copy_operands(
+	struct cpa_schedule *s, const struct cpa_operand *from, int n)
 {
 	struct cpa_operand *to = cpa_arena_alloc(&s->arena, sizeof *to * (size_t)n);
 	if (to && n)
@@ -282,7 +296,8 @@ enum cpa_status cpa_schedule_finish(struct cpa_schedule *s, struct cpa_error *er
 	bool failed = s->builder->failed || s->arena.failed;
 	assert(failed || !s->builder->open);
 	free_builder(s);
-	return failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", s->rank)
+	return failed
+		? cpa_fail(error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", s->rank)
 		: CPA_OK;
 }
 
@@ -290,7 +305,8 @@ enum cpa_status cpa_schedule_finish(struct cpa_schedule *s, struct cpa_error *er
 
 int64_t cpa_buffer_nbytes(const struct cpa_buffer *b)
 {
-	return b->ntokens * b->nbatches * b->nheads * b->dim * (int64_t)cpa_dtype_nbytes(b->dtype);
+	return b->ntokens * b->nbatches * b->nheads * b->dim *
+		(int64_t)cpa_dtype_nbytes(b->dtype);
 }
 
 struct cpa_box cpa_box_all(const struct cpa_schedule *s, int buffer)
@@ -299,7 +315,8 @@ struct cpa_box cpa_box_all(const struct cpa_schedule *s, int buffer)
 	return (struct cpa_box){buffer, 0, b->ntokens, 1, 0, b->nbatches, 0, b->nheads};
 }
 
-/* A [B, S, H, D] box of several batch items may be one run too, but not in the order of the wire. */
+/* A [B, S, H, D] box of several batch items may be one run too, but not in the order of the wire.
+ */
 bool cpa_box_is_run(const struct cpa_buffer *b, const struct cpa_box *x)
 {
 	if (x->step != 1 && x->ntokens != 1)

@@ -22,7 +22,8 @@ enum cpa_variant {
 	CPA_VARIANT_UNIFIED_ANYTHING,
 	CPA_NVARIANTS
 };
-enum cpa_rotate { CPA_ROTATE_P2P, CPA_ROTATE_ALLGATHER };
+/* direct: each rank gets just the runs of keys that its queries may see, straight from their owner. */
+enum cpa_rotate { CPA_ROTATE_P2P, CPA_ROTATE_ALLGATHER, CPA_ROTATE_DIRECT };
 /* Which axes of the mesh are adjacent in rank order, outermost first. */
 enum cpa_mesh { CPA_MESH_BATCH_RING_ULYSSES, CPA_MESH_BATCH_ULYSSES_RING };
 
@@ -39,6 +40,9 @@ struct cpa_config {
 	int direction;              /* +1 (up): hop i works on block r-i and sends to r+1; -1 (down) */
 	enum cpa_partials partials;
 	enum cpa_dtype partial_dtype; /* fp32, or fp64 for fp64 problems and on the ref device */
+	/* Branches along the batch axis, negative first: 2, 3, or 0 for none.  The plan then ends with an
+	 * all-gather of o among the batch groups, into work buffers "o group 0", "o group 1", ... */
+	int guidance;
 };
 
 /* One row of the table of variants: the only place that names them. */
@@ -54,10 +58,44 @@ const char *cpa_rotate_name(enum cpa_rotate);
 /* The defaults of a variant (split rule, order, heads, ...) at N = R = U = 1 for this problem. */
 struct cpa_config cpa_config_default(enum cpa_variant variant, const struct cpa_problem *problem);
 
+/* ---- sizes, where ranks know only their own -------------------------------------------------- */
+
+/*
+ * One exchange before each plan, that no rank may skip: an all-gather over all W ranks of a record of
+ * each.  It tells the tokens that the rank itself holds (of split segments, at most one a side) and all
+ * that the ranks must agree on.
+ *
+ * cpa_sizes_pack: of Sq and Skv only whether they are equal is looked at (both 0 will do), of the
+ *   lengths of split segments and the given sizes nothing.
+ *   nqueries, nkeys           of this rank's shard, replicated segments not counted; where no keys are
+ *                             split, nkeys is the same on all ranks
+ *   record [CPA_SIZES_NWORDS] out
+ * cpa_sizes_agree: a pure function of the records, so its verdict and text are the same on all ranks.
+ *   CPA_MISMATCH names the first rank that disagrees, and in what; CPA_INVALID: a length below 0, degrees
+ *   that are not those of W ranks; CPA_UNSUPPORTED: several split segments.
+ *   records [W, CPA_SIZES_NWORDS] in, in rank order
+ *   sizes, sizes_kv [R U]         out, for CPA_SPLIT_GIVEN (kv: nkeys where no keys are split); their
+ *                                 contents are undefined on failure
+ */
+enum { CPA_SIZES_NWORDS = 40 };
+int64_t cpa_sizes_nbytes(void); /* that each rank contributes */
+void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config, int64_t nqueries,
+	int64_t nkeys, int64_t *record);
+enum cpa_status cpa_sizes_agree(int W, const int64_t *records, int64_t *sizes, int64_t *sizes_kv,
+	struct cpa_error *error);
+
 /* ---- who holds what -------------------------------------------------------------------------- */
 
 struct cpa_coords {
 	int b, r, u;
+};
+
+/* Queries or keys: split segments, each cut over the P cp ranks on its own, and what every rank holds. */
+struct cpa_side {
+	int ncuts;
+	struct cpa_cut *cuts;        /* [ncuts] in sequence order */
+	int64_t *starts;             /* [ncuts] first token of the segment */
+	struct cpa_spans replicated; /* tokens of the replicated segments */
 };
 
 /* What all ranks of a configuration hold.  Made once, then shared by the plans of any ranks. */
@@ -65,10 +103,11 @@ struct cpa_partition {
 	struct cpa_problem problem;
 	struct cpa_config config;
 	int P, W;                                /* R U; N R U */
-	struct cpa_cut q, kv;                    /* over the P cp ranks; kv unused when kv_replicated */
+	struct cpa_side q, kv;
 	int64_t *batch;                          /* [N+1] bounds of the batch groups */
 	int64_t *heads;                          /* [U+1] bounds of the query heads */
-	struct cpa_spans *q_block, *kv_block;    /* [R] tokens of ring rank r after the ulysses exchange */
+	struct cpa_spans *q_block, *kv_block;    /* [R] split tokens of ring rank r after the ulysses exchange */
+	struct cpa_spans *q_slice;               /* [R] replicated queries that ring rank r works on */
 	int *reach;                              /* [R] how many hops block j travels under p2p */
 	struct cpa_arena arena;
 };
@@ -83,10 +122,15 @@ int cpa_partition_rank(const struct cpa_partition *partition, struct cpa_coords 
 struct cpa_range cpa_partition_batches(const struct cpa_partition *partition, int b);
 struct cpa_range cpa_partition_heads(const struct cpa_partition *partition, int u);
 struct cpa_range cpa_partition_kv_heads(const struct cpa_partition *partition, int u);
-/* The shard of rank (., r, u): its query or key tokens; all keys when they are replicated. */
+/* What rank (., r, u) holds: its split tokens, then the replicated ones, in buffer order. */
 struct cpa_spans cpa_partition_q_shard(const struct cpa_partition *partition, struct cpa_arena *arena,
 	int r, int u);
 struct cpa_spans cpa_partition_kv_shard(const struct cpa_partition *partition, struct cpa_arena *arena,
+	int r, int u);
+/* The split part of that, and how many tokens it has. */
+struct cpa_spans cpa_partition_q_split(const struct cpa_partition *partition, struct cpa_arena *arena,
+	int r, int u);
+struct cpa_spans cpa_partition_kv_split(const struct cpa_partition *partition, struct cpa_arena *arena,
 	int r, int u);
 /* The keys of block j that some row of query span `queries` may see, as an index range of the block. */
 struct cpa_range cpa_partition_need(const struct cpa_partition *partition, const struct cpa_span *queries,
@@ -105,6 +149,7 @@ struct cpa_content {
 	enum cpa_dtype dtype;
 	bool partial;                    /* seen is `keys`, not all; false for q, k, v */
 	struct cpa_spans keys;           /* a set; empty for the identity partial */
+	bool sink;                       /* of o and lse: the problem's sink is in the denominator */
 };
 
 enum cpa_role { CPA_ROLE_INPUT, CPA_ROLE_OUTPUT, CPA_ROLE_WORK };
@@ -140,7 +185,10 @@ enum cpa_op_kind {
 	CPA_OP_ATTEND,     /* reads q k v; writes o lse, a partial with seen = the k content */
 	CPA_OP_MERGE       /* reads o lse o lse; writes o lse (may be the boxes of the first pair) */
 };
-enum cpa_merge_kind { CPA_MERGE_SOFTMAX };
+enum cpa_merge_kind {
+	CPA_MERGE_SOFTMAX, /* two partials with disjoint keys */
+	CPA_MERGE_SINK     /* reads o lse, writes o lse in place: the sink joins the denominator, once */
+};
 enum cpa_collective_kind { CPA_COLLECTIVE_ALL_GATHER };
 
 struct cpa_op {
@@ -188,6 +236,7 @@ struct cpa_schedule {
 struct cpa_schedule *cpa_schedule_create(int rank, int W); /* NULL: out of memory */
 void cpa_schedule_destroy(struct cpa_schedule *schedule);
 int cpa_schedule_buffer(struct cpa_schedule *schedule, const struct cpa_buffer *buffer);
+/* A list of members that is known already is the same communicator. */
 int cpa_schedule_comm(struct cpa_schedule *schedule, int nmembers, const int *members);
 /* Adds a compute op as a step of its own, or a communication op to the open group. */
 void cpa_schedule_add(struct cpa_schedule *schedule, const struct cpa_op *op);
@@ -213,6 +262,7 @@ struct cpa_counts {
 	int64_t peak_bytes; /* sum of all buffers, inputs and outputs included */
 	int64_t work;       /* visible pairs x query heads x batch items */
 	int64_t attended;   /* pairs in ATTEND boxes, likewise */
+	int64_t mask_bytes; /* of the dense mask that this rank reads, in its broadcast shape; 0: none */
 };
 void cpa_schedule_count(const struct cpa_schedule *schedule, const struct cpa_problem *problem,
 	struct cpa_counts *counts);

@@ -1,10 +1,10 @@
 /*
  * stage_ulysses.c - the all-to-all between tokens and heads, in and out.
  *
- * In: rank u of a ulysses group gives each peer v its tokens of v's heads and gets v's tokens of its own
- * heads, so that it ends with all tokens of the group (in token order) for heads [a_u, b_u).  Out is the
- * same for o and lse, the other way.  One message to a peer carries q, k and v (or o and lse); empty
- * boxes and empty messages do not exist.  Nothing is padded.
+ * In: rank u of a ulysses group gives each peer v its tokens of v's heads and gets v's tokens of
+ * its own heads, so that it ends with all tokens of the group (in token order) for heads [a_u,
+ * b_u).  Out is the same for o and lse, the other way.  One message to a peer carries q, k and v
+ * (or o and lse); empty boxes and empty messages do not exist.  Nothing is padded.
  */
 #include "dist/stages.h"
 
@@ -20,40 +20,44 @@ struct runs {
 	int n;
 };
 
-/* A contiguous stretch is one run; so is a striped shard (every U-th token of the block). */
-static struct runs find_runs(struct cpa_arena *arena, const struct cpa_spans *shard,
-	const struct cpa_spans *block)
+/* A contiguous stretch is one run; so are tokens that stand alone at one distance in the block,
+ * as those of a striped shard do.  (The distance in tokens says nothing: several segments make
+ * the block.) */
+static struct runs find_runs(
+	struct cpa_arena *arena, const struct cpa_spans *shard, const struct cpa_spans *block)
 {
 	int64_t most = 0, position = 0;
 	for (int i = 0; i < shard->n; i++)
-		most += shard->at[i].width == 1 ? 1 : shard->at[i].count;
+		most += shard->at[i].count;
 	struct runs runs = {cpa_arena_alloc(arena, sizeof *runs.at * (size_t)most), 0};
-	if (!runs.at)
-		return runs;
-	for (int i = 0; i < shard->n; i++) {
+	for (int i = 0; runs.at && i < shard->n; i++) {
 		struct cpa_span s = shard->at[i];
-		int64_t index = cpa_spans_below(block, s.start);
-		if (s.width == 1 && s.count > 1) {
-			int64_t step = cpa_spans_below(block, s.start + s.stride) - index;
-			runs.at[runs.n++] = (struct run){position, index, s.count, step};
-			position += s.count;
-			continue;
+		struct run *last = NULL; /* of this span: single tokens may join it */
+		for (int64_t c = 0; c < s.count; c++, position += s.width) {
+			int64_t index = cpa_spans_below(block, s.start + c * s.stride);
+			int64_t step = last ? index - (last->block + (last->n - 1) * last->step)
+					    : 0;
+			if (last && s.width == 1 && (last->n == 1 || step == last->step)) {
+				last->step = step;
+				last->n++;
+				continue;
+			}
+			last = &runs.at[runs.n++];
+			*last = (struct run){position, index, s.width, 1};
 		}
-		for (int64_t c = 0; c < s.count; c++, position += s.width)
-			runs.at[runs.n++] = (struct run){position,
-				cpa_spans_below(block, s.start + c * s.stride), s.width, 1};
 	}
 	return runs;
 }
 
 /* Shard -> block or back, one copy a run. */
-static void copy_runs(struct cpa_plan *plan, const struct runs *runs, const struct cpa_operand *shard,
-	const struct cpa_operand *block, bool to_block)
+static void copy_runs(struct cpa_plan *plan, const struct runs *runs,
+	const struct cpa_operand *shard, const struct cpa_operand *block, bool to_block)
 {
 	for (int i = 0; i < runs->n; i++) {
 		const struct run *run = &runs->at[i];
 		struct cpa_operand s = cpa_operand_tokens(plan, shard, run->shard, run->n, 1);
-		struct cpa_operand b = cpa_operand_tokens(plan, block, run->block, run->n, run->step);
+		struct cpa_operand b = cpa_operand_tokens(
+			plan, block, run->block, run->n, run->step);
 		if (to_block)
 			cpa_plan_copy(plan, &s, &b);
 		else
@@ -73,14 +77,14 @@ struct message {
 	int n;
 };
 
-static void add_message(struct cpa_plan *plan, enum cpa_op_kind kind, int peer_u,
-	const struct message *message)
+static void add_message(
+	struct cpa_plan *plan, enum cpa_op_kind kind, int peer_u, const struct message *message)
 {
 	if (message->n == 0)
 		return;
 	struct cpa_coords peer = {plan->at.b, plan->at.r, peer_u};
-	struct cpa_op op = {.kind = kind, .comm = 0, .hop = -1,
-		.peer = cpa_partition_rank(plan->part, peer)};
+	struct cpa_op op = {
+		.kind = kind, .comm = 0, .hop = -1, .peer = cpa_partition_rank(plan->part, peer)};
 	if (kind == CPA_OP_SEND) {
 		op.nreads = message->n;
 		op.reads = (struct cpa_operand *)message->box;
@@ -97,21 +101,25 @@ static struct message *new_messages(struct cpa_plan *plan)
 	return cpa_arena_alloc(&plan->schedule->arena, sizeof(struct message) * (size_t)U);
 }
 
-/* All sends and receives are one group, peers in the order u+1, u+2, ... so that no rank is everyone's
- * first. */
-static void exchange(struct cpa_plan *plan, const struct message *sends, const struct message *recvs)
+/* All sends and receives are one group, peers in the order u+1, u+2, ... so that no rank is
+ * everyone's first. */
+static void exchange(
+	struct cpa_plan *plan, const struct message *sends, const struct message *recvs)
 {
 	int U = plan->part->config.ulysses_degree;
 	cpa_schedule_begin(plan->schedule, CPA_QUEUE_COMM);
 	for (int i = 1; i < U; i++) {
-		add_message(plan, CPA_OP_SEND, (plan->at.u + i) % U, &sends[(plan->at.u + i) % U]);
-		add_message(plan, CPA_OP_RECV, (plan->at.u + U - i) % U, &recvs[(plan->at.u + U - i) % U]);
+		add_message(
+			plan, CPA_OP_SEND, (plan->at.u + i) % U, &sends[(plan->at.u + i) % U]);
+		add_message(plan, CPA_OP_RECV, (plan->at.u + U - i) % U,
+			&recvs[(plan->at.u + U - i) % U]);
 	}
 	cpa_schedule_end(plan->schedule);
 	for (int v = 0; v < U; v++)
 		for (int i = 0; i < recvs[v].n; i++)
 			if (recvs[v].runs[i].at)
-				copy_runs(plan, &recvs[v].runs[i], &recvs[v].box[i], &recvs[v].target[i], true);
+				copy_runs(plan, &recvs[v].runs[i], &recvs[v].box[i],
+					&recvs[v].target[i], true);
 }
 
 /* ---- in ---- */
@@ -119,22 +127,24 @@ static void exchange(struct cpa_plan *plan, const struct message *sends, const s
 static struct cpa_range heads_of(const struct cpa_plan *plan, int u, enum cpa_tensor tensor)
 {
 	return tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V
-		? cpa_partition_kv_heads(plan->part, u) : cpa_partition_heads(plan->part, u);
+		? cpa_partition_kv_heads(plan->part, u)
+		: cpa_partition_heads(plan->part, u);
 }
 
 static struct cpa_spans shard_of(struct cpa_plan *plan, int u, enum cpa_tensor tensor)
 {
 	return tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V
-		? cpa_partition_kv_shard(plan->part, &plan->schedule->arena, plan->at.r, u)
-		: cpa_partition_q_shard(plan->part, &plan->schedule->arena, plan->at.r, u);
+		? cpa_partition_kv_split(plan->part, &plan->schedule->arena, plan->at.r, u)
+		: cpa_partition_q_split(plan->part, &plan->schedule->arena, plan->at.r, u);
 }
 
-static void send_piece(struct cpa_plan *plan, struct message *message, int v,
-	const struct cpa_operand *shard)
+static void send_piece(
+	struct cpa_plan *plan, struct message *message, int v, const struct cpa_operand *shard)
 {
 	if (cpa_operand_is_empty(shard))
 		return;
-	struct cpa_operand piece = cpa_operand_heads(shard, heads_of(plan, v, shard->content.tensor));
+	struct cpa_operand piece = cpa_operand_heads(
+		shard, heads_of(plan, v, shard->content.tensor));
 	if (cpa_operand_is_empty(&piece))
 		return;
 	char name[24];
@@ -142,9 +152,10 @@ static void send_piece(struct cpa_plan *plan, struct message *message, int v,
 	message->box[message->n++] = cpa_plan_as_run(plan, name, &piece);
 }
 
-/* The piece of peer v lands in the block itself where it is one run there, else in a wire buffer. */
-static void recv_piece(struct cpa_plan *plan, struct message *message, int v,
-	const struct cpa_operand *block)
+/* The piece of peer v lands in the block itself where it is one run there, else in a wire buffer.
+ */
+static void recv_piece(
+	struct cpa_plan *plan, struct message *message, int v, const struct cpa_operand *block)
 {
 	if (cpa_operand_is_empty(block))
 		return;
@@ -153,10 +164,12 @@ static void recv_piece(struct cpa_plan *plan, struct message *message, int v,
 	content.tokens = shard_of(plan, v, tensor);
 	if (content.tokens.n == 0)
 		return;
-	struct runs runs = find_runs(&plan->schedule->arena, &content.tokens, &block->content.tokens);
+	struct runs runs = find_runs(
+		&plan->schedule->arena, &content.tokens, &block->content.tokens);
 	int i = message->n++;
 	if (runs.n == 1 && runs.at[0].step == 1) {
-		message->box[i] = cpa_operand_tokens(plan, block, runs.at[0].block, runs.at[0].n, 1);
+		message->box[i] = cpa_operand_tokens(
+			plan, block, runs.at[0].block, runs.at[0].n, 1);
 		return;
 	}
 	char name[24];
@@ -166,37 +179,31 @@ static void recv_piece(struct cpa_plan *plan, struct message *message, int v,
 	message->runs[i] = runs;
 }
 
-static struct cpa_operand work_block(struct cpa_plan *plan, const char *name, enum cpa_tensor tensor,
-	const struct cpa_spans *tokens)
+static struct cpa_operand work_block(struct cpa_plan *plan, const char *name,
+	enum cpa_tensor tensor, const struct cpa_spans *tokens)
 {
-	struct cpa_content content = {.tensor = tensor, .batches = plan->batches,
-		.heads = heads_of(plan, plan->at.u, tensor), .tokens = *tokens,
+	struct cpa_content content = {.tensor = tensor,
+		.batches = plan->batches,
+		.heads = heads_of(plan, plan->at.u, tensor),
+		.tokens = *tokens,
 		.dtype = plan->part->problem.dtype};
 	return cpa_plan_work(plan, name, &content);
 }
 
-static void copy_own_piece(struct cpa_plan *plan, const struct cpa_operand *shard,
-	const struct cpa_operand *block)
+static void copy_own_piece(
+	struct cpa_plan *plan, const struct cpa_operand *shard, const struct cpa_operand *block)
 {
 	if (cpa_operand_is_empty(shard) || cpa_operand_is_empty(block))
 		return;
 	struct cpa_operand mine = cpa_operand_heads(shard, block->content.heads);
-	struct runs runs = find_runs(&plan->schedule->arena, &shard->content.tokens,
-		&block->content.tokens);
+	struct runs runs = find_runs(
+		&plan->schedule->arena, &shard->content.tokens, &block->content.tokens);
 	copy_runs(plan, &runs, &mine, block, true);
-}
-
-/* Replicated keys are never exchanged: the heads this rank needs are taken from its own copy. */
-static void take_replicated_heads(struct cpa_plan *plan)
-{
-	plan->k = cpa_operand_heads(&plan->k_in, plan->kv_heads);
-	plan->v = cpa_operand_heads(&plan->v_in, plan->kv_heads);
 }
 
 void cpa_stage_ulysses_in(struct cpa_plan *plan)
 {
 	int U = plan->part->config.ulysses_degree;
-	bool kv = !plan->part->problem.kv_replicated;
 	if (U == 1) {
 		plan->q = plan->q_in;
 		plan->k = plan->k_in;
@@ -204,18 +211,14 @@ void cpa_stage_ulysses_in(struct cpa_plan *plan)
 		return;
 	}
 	plan->q = work_block(plan, "q work", CPA_TENSOR_Q, &plan->part->q_block[plan->at.r]);
-	if (kv) {
-		plan->k = work_block(plan, "k work", CPA_TENSOR_K, &plan->part->kv_block[plan->at.r]);
-		plan->v = work_block(plan, "v work", CPA_TENSOR_V, &plan->part->kv_block[plan->at.r]);
-	} else {
-		take_replicated_heads(plan);
-	}
+	plan->k = work_block(plan, "k work", CPA_TENSOR_K, &plan->part->kv_block[plan->at.r]);
+	plan->v = work_block(plan, "v work", CPA_TENSOR_V, &plan->part->kv_block[plan->at.r]);
 	struct message *sends = new_messages(plan), *recvs = new_messages(plan);
 	if (!sends || !recvs)
 		return;
 	const struct cpa_operand *shards[3] = {&plan->q_in, &plan->k_in, &plan->v_in};
 	const struct cpa_operand *blocks[3] = {&plan->q, &plan->k, &plan->v};
-	for (int t = 0; t < (kv ? 3 : 1); t++) {
+	for (int t = 0; t < 3; t++) {
 		copy_own_piece(plan, shards[t], blocks[t]);
 		for (int i = 1; i < U; i++) {
 			int v = (plan->at.u + i) % U;
@@ -228,10 +231,10 @@ void cpa_stage_ulysses_in(struct cpa_plan *plan)
 
 /* ---- out ---- */
 
-/* Rows of the block that belong to peer v, finished: sent from where they are when they are one run of
- * the output's dtype, else packed and rounded first. */
-static void send_rows(struct cpa_plan *plan, struct message *message, int v,
-	const struct cpa_operand *block)
+/* Rows of the block that belong to peer v, finished: sent from where they are when they are one
+ * run of the output's dtype, else packed and rounded first. */
+static void send_rows(
+	struct cpa_plan *plan, struct message *message, int v, const struct cpa_operand *block)
 {
 	if (cpa_operand_is_empty(block))
 		return;
@@ -240,10 +243,12 @@ static void send_rows(struct cpa_plan *plan, struct message *message, int v,
 	content.dtype = cpa_tensor_dtype(&plan->part->problem, content.tensor);
 	if (content.tokens.n == 0)
 		return;
-	struct runs runs = find_runs(&plan->schedule->arena, &content.tokens, &block->content.tokens);
+	struct runs runs = find_runs(
+		&plan->schedule->arena, &content.tokens, &block->content.tokens);
 	int i = message->n++;
 	if (runs.n == 1 && runs.at[0].step == 1 && content.dtype == block->content.dtype) {
-		message->box[i] = cpa_operand_tokens(plan, block, runs.at[0].block, runs.at[0].n, 1);
+		message->box[i] = cpa_operand_tokens(
+			plan, block, runs.at[0].block, runs.at[0].n, 1);
 		return;
 	}
 	char name[24];
@@ -252,8 +257,8 @@ static void send_rows(struct cpa_plan *plan, struct message *message, int v,
 	copy_runs(plan, &runs, &message->box[i], block, false);
 }
 
-static void recv_rows(struct cpa_plan *plan, struct message *message, int v,
-	const struct cpa_operand *shard)
+static void recv_rows(
+	struct cpa_plan *plan, struct message *message, int v, const struct cpa_operand *shard)
 {
 	if (cpa_operand_is_empty(shard))
 		return;
@@ -269,18 +274,18 @@ static void recv_rows(struct cpa_plan *plan, struct message *message, int v,
 	name_peer(name, sizeof name, "from", piece.content.tensor, v);
 	message->box[i] = cpa_plan_work(plan, name, &piece.content);
 	message->target[i] = piece;
-	message->runs[i] = find_runs(&plan->schedule->arena, &piece.content.tokens,
-		&piece.content.tokens);
+	message->runs[i] = find_runs(
+		&plan->schedule->arena, &piece.content.tokens, &piece.content.tokens);
 }
 
-static void keep_own_rows(struct cpa_plan *plan, const struct cpa_operand *block,
-	const struct cpa_operand *shard)
+static void keep_own_rows(
+	struct cpa_plan *plan, const struct cpa_operand *block, const struct cpa_operand *shard)
 {
 	if (cpa_operand_is_empty(block) || cpa_operand_is_empty(shard))
 		return;
 	struct cpa_operand mine = cpa_operand_heads(shard, plan->heads);
-	struct runs runs = find_runs(&plan->schedule->arena, &shard->content.tokens,
-		&block->content.tokens);
+	struct runs runs = find_runs(
+		&plan->schedule->arena, &shard->content.tokens, &block->content.tokens);
 	copy_runs(plan, &runs, &mine, block, false);
 }
 

@@ -86,6 +86,90 @@ static inline struct cpa_problem random_problem(uint64_t *state)
 	return p;
 }
 
+/* A rule of any kind and mixture.  Its arrays are overwritten by the next call. */
+static inline void random_rule(uint64_t *state, struct cpa_problem *p)
+{
+	static int64_t documents[8], key_lengths[4];
+	static double sink[16];
+	if (below(state, 3) == 0) {
+		p->rule.window = true;
+		p->rule.left = below(state, 12) - 1;
+		p->rule.right = below(state, 12) - 1;
+	}
+	if (below(state, 3) == 0) {
+		for (int b = 0; b < p->B; b++)
+			key_lengths[b] = below(state, (int)p->Skv + 1);
+		p->rule.key_lengths = key_lengths;
+	}
+	if (below(state, 3) == 0) {
+		p->Skv = p->Sq;
+		p->rule.ndocuments = 1 + below(state, 6);
+		documents[0] = 0;
+		for (int i = 1; i < p->rule.ndocuments; i++)
+			documents[i] = documents[i - 1] + below(state, (int)(p->Sq - documents[i - 1]) + 1);
+		documents[p->rule.ndocuments] = p->Sq;
+		p->rule.documents = documents;
+		for (int b = 0; p->rule.key_lengths && b < p->B; b++)
+			key_lengths[b] = below(state, (int)p->Skv + 1);
+	}
+	for (int h = 0; h < p->Hq; h++)
+		sink[h] = h;
+	p->rule.sink = below(state, 4) == 0 ? sink : NULL;
+}
+
+/* A length as up to four segments, some replicated. */
+static inline void cut_segments(uint64_t *state, int64_t length, struct cpa_segment *segments, int *n)
+{
+	*n = 1 + below(state, 4);
+	for (int i = 0; i < *n; i++) {
+		segments[i] = (struct cpa_segment){.replicated = below(state, 3) == 0,
+			.length = i + 1 == *n ? length : below(state, (int)length + 1)};
+		segments[i].name[0] = (char)('a' + i);
+		length -= segments[i].length;
+	}
+}
+
+/* Segments of queries, and of keys where they differ.  Overwritten by the next call. */
+static inline void random_segments(uint64_t *state, struct cpa_problem *p)
+{
+	static struct cpa_segment segments[4], segments_kv[4];
+	cut_segments(state, p->Sq, segments, &p->nsegments);
+	p->segments = segments;
+	p->kv_replicated = false;
+	if (p->Sq == p->Skv)
+		return;
+	cut_segments(state, p->Skv, segments_kv, &p->nsegments_kv);
+	p->segments_kv = segments_kv;
+}
+
+static inline int64_t nsplit(const struct cpa_partition *part, bool keys, int r, int u)
+{
+	struct cpa_arena arena;
+	cpa_arena_init(&arena);
+	struct cpa_spans tokens = (keys ? cpa_partition_kv_split : cpa_partition_q_split)(part, &arena, r, u);
+	int64_t n = cpa_spans_ntokens(&tokens);
+	cpa_arena_fini(&arena);
+	return n;
+}
+
+/* Whether a row may see a key, by the definitions one after the other. */
+static inline bool row_sees(const struct cpa_problem *p, int64_t b, int64_t t, int64_t j)
+{
+	const struct cpa_rule *r = &p->rule;
+	int64_t at = t + r->offset;
+	if (r->causal && j > at)
+		return false;
+	if (r->window && ((r->left >= 0 && j < at - r->left) || (r->right >= 0 && j > at + r->right)))
+		return false;
+	if (r->key_lengths && j >= r->key_lengths[b])
+		return false;
+	for (int64_t i = 0; r->documents && i < r->ndocuments; i++)
+		if ((t >= r->documents[i] && t < r->documents[i + 1]) !=
+		    (j >= r->documents[i] && j < r->documents[i + 1]))
+			return false;
+	return true;
+}
+
 static inline struct cpa_config random_config(uint64_t *state, const struct cpa_problem *p)
 {
 	struct cpa_config c = cpa_config_default((enum cpa_variant)below(state, CPA_NVARIANTS), p);
@@ -95,8 +179,8 @@ static inline struct cpa_config random_config(uint64_t *state, const struct cpa_
 	if (v->ulysses)
 		c.ulysses_degree = 1 + below(state, 5);
 	c.batch_degree = 1 + below(state, 3);
-	c.rotate = (enum cpa_rotate)below(state, 2);
-	c.order = (enum cpa_order)below(state, 3);
+	c.rotate = (enum cpa_rotate)below(state, 3);
+	c.order = (enum cpa_order)below(state, 4);
 	c.direction = below(state, 2) ? 1 : -1;
 	c.partials = (enum cpa_partials)below(state, 3);
 	c.mesh = (enum cpa_mesh)below(state, 2);

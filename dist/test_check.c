@@ -1,7 +1,8 @@
 /*
- * test_check.c - the checker is tested by broken plans, one kind of break at a time: each is refused, and
- * the sentence names rank, operation, buffer and tokens.  A few kinds can be harmless (a copy made
- * twice, a read of another buffer that holds the same); sim/test_mutants.c runs those.
+ * test_check.c - the checker is tested by broken plans, one kind of break at a time: each is
+ * refused, and the sentence names rank, operation, buffer and tokens.  A few kinds can be
+ * harmless (a copy made twice, a read of another buffer that holds the same); sim/test_mutants.c
+ * runs those.
  */
 #include "dist/test_cases.h"
 #include "dist/test_mutate.h"
@@ -10,22 +11,33 @@
 
 static struct cpa_problem problem(int64_t B, int64_t S, int64_t Hq, int64_t Hkv, bool causal)
 {
-	return (struct cpa_problem){.B = B, .Sq = S, .Skv = S, .Hq = Hq, .Hkv = Hkv, .D = 2, .Dv = 3,
-		.dtype = CPA_DTYPE_BF16, .scale = 1, .rule = {causal, 0}, .lse = true};
+	return (struct cpa_problem){.B = B,
+		.Sq = S,
+		.Skv = S,
+		.Hq = Hq,
+		.Hkv = Hkv,
+		.D = 2,
+		.Dv = 3,
+		.dtype = CPA_DTYPE_BF16,
+		.scale = 1,
+		.rule = {causal, 0},
+		.lse = true};
 }
 
-/* The configurations that are broken: every stage, rotation, order, with GQA, batches and empty shards. */
+/* The configurations that are broken: every stage, rotation, order, with GQA, batches and empty
+ * shards. */
 static struct cpa_config config(int which, struct cpa_problem *p)
 {
-	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4, which == 2 ? 3 : 2,
-		which != 1);
+	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
+		which == 2 ? 3 : 2, which != 1);
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
 	static const int degrees[6][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
-	c.order = which == 0 ? CPA_ORDER_ZIGZAG : which == 2 || which == 5 ? CPA_ORDER_STRIPED
-		: CPA_ORDER_CONTIGUOUS;
+	c.order = which == 0		   ? CPA_ORDER_ZIGZAG
+		: which == 2 || which == 5 ? CPA_ORDER_STRIPED
+					   : CPA_ORDER_CONTIGUOUS;
 	c.partials = which == 3 ? CPA_PARTIALS_BLOCK : CPA_PARTIALS_FP32;
 	return c;
 }
@@ -65,15 +77,18 @@ static void break_everywhere(int which, enum mutation kind, struct tally *tally)
 		for (int op = 0, nops = w.rank[rank]->nops; op < nops; op++)
 			for (int operand = 0; operand < 4; operand++) {
 				struct cpa_op original = w.rank[rank]->ops[op];
-				if (operand > 0 && operand >= original.nreads && operand >= original.nwrites)
+				if (operand > 0 && operand >= original.nreads &&
+					operand >= original.nwrites)
 					break;
 				if (mutate(w.rank[rank], op, operand, kind)) {
 					tally->tried++;
 					enum cpa_status s = check_world(&w, &error);
 					tally->refused += s == CPA_MISMATCH;
 					if (s == CPA_OK && is_always_harmful(kind, &original))
-						fail_msg("%s accepted: configuration %d, rank %d, op %d (%s), operand "
-							"%d", mutation_names[kind], which, rank, op,
+						fail_msg("%s accepted: configuration %d, rank "
+							 "%d, op %d (%s), operand "
+							 "%d",
+							mutation_names[kind], which, rank, op,
 							cpa_op_name(original.kind), operand);
 					if (s == CPA_MISMATCH) {
 						assert_true(w.fault.rule != CPA_RULE_NONE);
@@ -81,7 +96,9 @@ static void break_everywhere(int which, enum mutation kind, struct tally *tally)
 					}
 				}
 				cpa_schedule_destroy(w.rank[rank]);
-				assert_int_equal(cpa_plan_create(w.part, rank, &w.rank[rank], &error), CPA_OK);
+				assert_int_equal(
+					cpa_plan_create(w.part, rank, &w.rank[rank], &error),
+					CPA_OK);
 			}
 	free_world(&w);
 }
@@ -93,10 +110,11 @@ static void every_kind_of_break_is_refused(void **unused)
 		struct tally tally = {0, 0};
 		for (int which = 0; which < NCONFIGS; which++)
 			break_everywhere(which, (enum mutation)kind, &tally);
-		print_message("%-26s %5d breaks, %5d refused\n", mutation_names[kind], tally.tried,
-			tally.refused);
+		print_message("%-26s %5d breaks, %5d refused\n", mutation_names[kind],
+			tally.tried, tally.refused);
 		assert_true(tally.tried > 0);
-		/* One rank that does not group its transfers hangs nobody as long as the others do. */
+		/* One rank that does not group its transfers hangs nobody as long as the others
+		 * do. */
 		assert_true(tally.refused > 0 || kind == SPLIT_THE_GROUP);
 	}
 }
@@ -123,7 +141,8 @@ static int find_op(const struct cpa_schedule *s, enum cpa_op_kind kind, int nth)
 	return -1;
 }
 
-static void expect_fault(struct world *w, enum cpa_fault_rule rule, int rank, const char *const *words)
+static void expect_fault(
+	struct world *w, enum cpa_fault_rule rule, int rank, const char *const *words)
 {
 	struct cpa_error error;
 	assert_int_equal(check_world(w, &error), CPA_MISMATCH);
@@ -140,8 +159,9 @@ static void a_merge_that_is_missing_names_the_lost_keys(void **unused)
 	(void)unused;
 	struct world w = ring_of_three();
 	drop_op(w.rank[1], find_op(w.rank[1], CPA_OP_MERGE, 1));
-	expect_fault(&w, CPA_RULE_DATA, 1, (const char *[]){"rank 1 op", "(copy)", "o partial",
-		"query token 4", "key 8", "0-7", NULL});
+	expect_fault(&w, CPA_RULE_DATA, 1,
+		(const char *[]){"rank 1 op", "(copy)", "o partial", "query token 4", "key 8",
+			"0-7", NULL});
 }
 
 static void a_merge_made_twice_names_the_common_keys(void **unused)
@@ -151,7 +171,8 @@ static void a_merge_made_twice_names_the_common_keys(void **unused)
 	int merge = find_op(w.rank[2], CPA_OP_MERGE, 0);
 	double_op(w.rank[2], merge);
 	/* The second one names keys 8-11 before, but the accumulator has seen 4-11 by then. */
-	expect_fault(&w, CPA_RULE_DATA, 2, (const char *[]){"rank 2 op", "(merge)", "o partial", "4-11", NULL});
+	expect_fault(&w, CPA_RULE_DATA, 2,
+		(const char *[]){"rank 2 op", "(merge)", "o partial", "4-11", NULL});
 }
 
 static void a_slot_refilled_too_early_is_a_race(void **unused)
@@ -163,13 +184,15 @@ static void a_slot_refilled_too_early_is_a_race(void **unused)
 	struct cpa_error error;
 	struct world w;
 	assert_int_equal(make_world(&p, &c, &w, &error), CPA_OK);
-	/* Hop 3 refills the slot that hop 1 attends from: its wait on the compute queue is needed. */
+	/* Hop 3 refills the slot that hop 1 attends from: its wait on the compute queue is
+	 * needed. */
 	struct cpa_schedule *s = w.rank[0];
 	int step = step_of(s, find_op(s, CPA_OP_RECV, 2));
 	assert_true(s->steps[step].waits[CPA_QUEUE_COMPUTE] >= 0);
 	s->steps[step].waits[CPA_QUEUE_COMPUTE] = -1;
-	expect_fault(&w, CPA_RULE_RACE, 0, (const char *[]){"(recv)", "k slot 1", "rows 0-3",
-		"nothing orders the two", NULL});
+	expect_fault(&w, CPA_RULE_RACE, 0,
+		(const char *[]){
+			"(recv)", "k slot 1", "rows 0-3", "nothing orders the two", NULL});
 }
 
 static void a_message_without_partner_names_both_ranks_and_tokens(void **unused)
@@ -178,8 +201,9 @@ static void a_message_without_partner_names_both_ranks_and_tokens(void **unused)
 	struct world w = ring_of_three();
 	int op = find_op(w.rank[0], CPA_OP_SEND, 1);
 	drop_op(w.rank[0], op);
-	expect_fault(&w, CPA_RULE_MESSAGES, 1, (const char *[]){"rank 1 op", "message 1 from rank 0 to rank 1",
-		"k tokens 8-11", "has no send on rank 0", NULL});
+	expect_fault(&w, CPA_RULE_MESSAGES, 1,
+		(const char *[]){"rank 1 op", "message 1 from rank 0 to rank 1", "k tokens 8-11",
+			"has no send on rank 0", NULL});
 }
 
 static void messages_in_another_order_do_not_meet(void **unused)
@@ -192,8 +216,9 @@ static void messages_in_another_order_do_not_meet(void **unused)
 	first->reads[0].content.heads.end = 1;
 	struct cpa_op *second = &s->ops[find_op(s, CPA_OP_SEND, 1)];
 	second->reads = first->reads;
-	expect_fault(&w, CPA_RULE_MESSAGES, 0, (const char *[]){"message 1 from rank 0 to rank 1",
-		"sends k tokens 0-3", "expects k tokens 8-11", NULL});
+	expect_fault(&w, CPA_RULE_MESSAGES, 0,
+		(const char *[]){"message 1 from rank 0 to rank 1", "sends k tokens 0-3",
+			"expects k tokens 8-11", NULL});
 }
 
 /* Everyone sends first, in a group of its own: hangs in rendezvous on every number of ranks. */
@@ -208,8 +233,8 @@ static void a_ring_that_sends_first_is_a_deadlock(void **unused)
 		struct world w;
 		assert_int_equal(make_world(&p, &c, &w, &error), CPA_OK);
 		for (int r = 0; r < P; r++)
-			assert_true(split_group(w.rank[r], step_of(w.rank[r],
-				find_op(w.rank[r], CPA_OP_SEND, 0))));
+			assert_true(split_group(w.rank[r],
+				step_of(w.rank[r], find_op(w.rank[r], CPA_OP_SEND, 0))));
 		assert_int_equal(check_world(&w, &error), CPA_MISMATCH);
 		assert_int_equal(w.fault.rule, CPA_RULE_DEADLOCK);
 		assert_non_null(strstr(error.text, "send to rank"));
@@ -235,8 +260,8 @@ static void a_collective_that_one_rank_skips_is_named(void **unused)
 	expect_fault(&w, CPA_RULE_DATA, 2, (const char *[]){"rank 2", "k gathered", NULL});
 }
 
-/* Keys of two batch items are sent from a copy, because the input is not one run in the order of the
- * wire; it holds the same. */
+/* Keys of two batch items are sent from a copy, because the input is not one run in the order of
+ * the wire; it holds the same. */
 static void a_message_from_an_input_of_two_batch_items_is_refused(void **unused)
 {
 	(void)unused;
@@ -249,17 +274,20 @@ static void a_message_from_an_input_of_two_batch_items_is_refused(void **unused)
 		struct world w;
 		assert_int_equal(make_world(&p, &c, &w, &error), CPA_OK);
 		struct cpa_schedule *s = w.rank[1];
-		struct cpa_operand *own = &s->ops[find_op(s, which < 2 ? CPA_OP_COLLECTIVE : CPA_OP_SEND,
-			0)].reads[which % 2];
+		struct cpa_operand *own =
+			&s->ops[find_op(s, which < 2 ? CPA_OP_COLLECTIVE : CPA_OP_SEND, 0)]
+				 .reads[which % 2];
 		while (s->buffers[own->box.buffer].role != CPA_ROLE_INPUT ||
 			s->buffers[own->box.buffer].tensor != own->content.tensor)
 			own->box.buffer = (own->box.buffer + 1) % s->nbuffers;
-		expect_fault(&w, CPA_RULE_DATA, 1, (const char *[]){"not one run of memory",
-			which % 2 ? "\"v\"" : "\"k\"", NULL});
+		expect_fault(&w, CPA_RULE_DATA, 1,
+			(const char *[]){
+				"not one run of memory", which % 2 ? "\"v\"" : "\"k\"", NULL});
 	}
 }
 
-/* Only a collective has boxes without tokens; a copy that names none could write anywhere unseen. */
+/* Only a collective has boxes without tokens; a copy that names none could write anywhere unseen.
+ */
 static void a_copy_of_no_tokens_is_refused(void **unused)
 {
 	(void)unused;
@@ -267,7 +295,8 @@ static void a_copy_of_no_tokens_is_refused(void **unused)
 		struct world w = ring_of_three();
 		int copy = find_op(w.rank[1], CPA_OP_COPY, 0);
 		double_op(w.rank[1], copy);
-		struct cpa_operand read = w.rank[1]->ops[copy].reads[0], write = w.rank[1]->ops[copy].writes[0];
+		struct cpa_operand read = w.rank[1]->ops[copy].reads[0],
+				   write = w.rank[1]->ops[copy].writes[0];
 		read.content.tokens = write.content.tokens = (struct cpa_spans){0};
 		if (which == 1)
 			read.box.ntokens = write.box.ntokens = 0;
@@ -294,8 +323,9 @@ static void a_collective_among_others_is_refused(void **unused)
 		int *members = s->comms[s->ops[find_op(s, CPA_OP_COLLECTIVE, 0)].comm].members;
 		for (int m = 0; m < 3; m++)
 			members[m] = which == 0 ? 3 + m : members[m] == 0 ? 3 : members[m];
-		expect_fault(&w, CPA_RULE_MESSAGES, which == 0 ? 2 : 0, (const char *[]){"(collective)",
-			which == 0 ? "no member" : "not made the same way", NULL});
+		expect_fault(&w, CPA_RULE_MESSAGES, which == 0 ? 2 : 0,
+			(const char *[]){"(collective)",
+				which == 0 ? "no member" : "not made the same way", NULL});
 	}
 }
 
@@ -329,8 +359,8 @@ static void a_rank_that_does_not_write_its_output_is_refused(void **unused)
 	assert_int_equal(w.fault.op, -1);
 }
 
-/* Send and receive on a queue each, send first: nothing waits for anything, until a transport with one
- * stream runs them in program order. */
+/* Send and receive on a queue each, send first: nothing waits for anything, until a transport
+ * with one stream runs them in program order. */
 static void queues_that_hang_only_when_merged_are_refused(void **unused)
 {
 	(void)unused;
@@ -353,7 +383,8 @@ static void queues_that_hang_only_when_merged_are_refused(void **unused)
 			assert_true(split_group(s, step));
 			s->steps[step + 1].queue = 2;
 			for (int i = step + 2; i < s->nsteps; i++) {
-				s->steps[i].waits[2] = s->steps[i].waits[CPA_QUEUE_COMM] >= 0 ? step + 1 : -1;
+				s->steps[i].waits[2] =
+					s->steps[i].waits[CPA_QUEUE_COMM] >= 0 ? step + 1 : -1;
 				if (s->steps[i].waits[CPA_QUEUE_COMM] >= 0)
 					s->steps[i].waits[CPA_QUEUE_COMM] = step;
 			}

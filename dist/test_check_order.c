@@ -1,7 +1,8 @@
 /*
- * test_check_order.c - rules 3 and 4 on random programs of messages and collectives: the checker refuses
- * exactly the programs that get stuck when they are run in rendezvous, step by step, and every rank and
- * operation that it names is one that is stuck; it refuses every pair of ends that differ.
+ * test_check_order.c - rules 3 and 4 on random programs of messages and collectives: the checker
+ * refuses exactly the programs that get stuck when they are run in rendezvous, step by step, and
+ * every rank and operation that it names is one that is stuck; it refuses every pair of ends that
+ * differ.
  */
 #include "dist/check.h"
 #include "dist/test_cases.h"
@@ -26,28 +27,40 @@ struct part {
 
 static void add_part(struct program *w, struct cpa_schedule *s, const struct part *part)
 {
-	struct cpa_operand own = {.box = {0, 0, 1, 1, 0, 1, 0, 1}, .content = {.tensor = CPA_TENSOR_O,
-		.batches = {0, 1}, .heads = {0, 1}, .tokens = {&w->keys[0], 1, 1}, .dtype = CPA_DTYPE_FP32,
-		.partial = true, .keys = {&w->keys[1], 1, 1}}};
+	struct cpa_operand own = {.box = {0, 0, 1, 1, 0, 1, 0, 1},
+		.content = {.tensor = CPA_TENSOR_O,
+			.batches = {0, 1},
+			.heads = {0, 1},
+			.tokens = {&w->keys[0], 1, 1},
+			.dtype = CPA_DTYPE_FP32,
+			.partial = true,
+			.keys = {&w->keys[1], 1, 1}}};
 	struct cpa_operand all[MAX_W];
 	for (int m = 0; m < w->W; m++)
 		all[m] = own;
-	struct cpa_op op = {.kind = part->kind, .peer = part->peer, .hop = -1, .reads = &own, .writes = all};
+	struct cpa_op op = {
+		.kind = part->kind, .peer = part->peer, .hop = -1, .reads = &own, .writes = all};
 	op.comm = part->kind == CPA_OP_COLLECTIVE;
 	op.nreads = part->kind != CPA_OP_RECV;
 	op.nwrites = part->kind == CPA_OP_SEND ? 0 : part->kind == CPA_OP_RECV ? 1 : w->W;
 	cpa_schedule_add(s, &op);
 }
 
-/* Parts in nearly the order of the world, in groups of up to three on up to three queues, with compute
- * steps between and waits for anything earlier. */
-static void fill_rank(struct program *w, int rank, struct part *parts, int n, int nqueues, uint64_t *state)
+/* Parts in nearly the order of the world, in groups of up to three on up to three queues, with
+ * compute steps between and waits for anything earlier. */
+static void fill_rank(
+	struct program *w, int rank, struct part *parts, int n, int nqueues, uint64_t *state)
 {
 	struct cpa_schedule *s = cpa_schedule_create(rank, w->W);
 	const int members[MAX_W] = {0, 1, 2, 3};
 	cpa_schedule_comm(s, w->W, members);
-	cpa_schedule_buffer(s, &(struct cpa_buffer){.role = CPA_ROLE_WORK, .dtype = CPA_DTYPE_FP32,
-		.ntokens = 1, .nbatches = 1, .nheads = 1, .dim = 1});
+	cpa_schedule_buffer(s,
+		&(struct cpa_buffer){.role = CPA_ROLE_WORK,
+			.dtype = CPA_DTYPE_FP32,
+			.ntokens = 1,
+			.nbatches = 1,
+			.nheads = 1,
+			.dim = 1});
 	for (int i = 0; i + 1 < n; i++)
 		if (below(state, 6) == 0) {
 			struct part swap = parts[i];
@@ -57,8 +70,12 @@ static void fill_rank(struct program *w, int rank, struct part *parts, int n, in
 	struct cpa_operand write = {.box = {0, 0, 1, 1, 0, 1, 0, 1}};
 	for (int i = 0; i < n;) {
 		if (below(state, 3) == 0)
-			cpa_schedule_add(s, &(struct cpa_op){.kind = CPA_OP_COPY, .peer = -1, .hop = -1,
-				.nwrites = 1, .writes = &write});
+			cpa_schedule_add(s,
+				&(struct cpa_op){.kind = CPA_OP_COPY,
+					.peer = -1,
+					.hop = -1,
+					.nwrites = 1,
+					.writes = &write});
 		cpa_schedule_begin(s, 1 + below(state, nqueues));
 		for (int size = 1 + below(state, 3); size > 0 && i < n; size--)
 			add_part(w, s, &parts[i++]);
@@ -108,8 +125,8 @@ struct run {
 };
 
 /* The nth op of this kind with this peer, as the step it is in; whether that step has started. */
-static bool has_started(const struct program *w, const struct run *run, int rank, enum cpa_op_kind kind,
-	int peer, int nth)
+static bool has_started(const struct program *w, const struct run *run, int rank,
+	enum cpa_op_kind kind, int peer, int nth)
 {
 	const struct cpa_schedule *s = w->rank[rank];
 	for (int i = 0; i < s->nsteps; i++)
@@ -121,7 +138,8 @@ static bool has_started(const struct program *w, const struct run *run, int rank
 	return false;
 }
 
-static bool partners_have_started(const struct program *w, const struct run *run, int rank, int index)
+static bool partners_have_started(
+	const struct program *w, const struct run *run, int rank, int index)
 {
 	const struct cpa_schedule *s = w->rank[rank];
 	const struct cpa_op *op = &s->ops[index];
@@ -143,11 +161,13 @@ static int queue_of(const struct cpa_step *step, bool merge_queues)
 	return merge_queues && step->queue > CPA_QUEUE_COMM ? CPA_QUEUE_COMM : step->queue;
 }
 
-static bool may_start(const struct cpa_schedule *s, const bool *ended, int step, bool merge_queues)
+static bool may_start(
+	const struct cpa_schedule *s, const bool *ended, int step, bool merge_queues)
 {
 	for (int i = 0; i < step; i++)
-		if (!ended[i] && queue_of(&s->steps[i], merge_queues) == queue_of(&s->steps[step],
-			merge_queues))
+		if (!ended[i] &&
+			queue_of(&s->steps[i], merge_queues) ==
+				queue_of(&s->steps[step], merge_queues))
 			return false;
 	for (int q = 0; q < CPA_NQUEUES; q++)
 		if (s->steps[step].waits[q] >= 0 && !ended[s->steps[step].waits[q]])
@@ -166,7 +186,8 @@ static bool completes(const struct program *w, bool merge_queues, struct run *ru
 		for (int r = 0; r < w->W; r++)
 			for (int i = 0; i < w->rank[r]->nsteps; i++) {
 				const struct cpa_step *step = &w->rank[r]->steps[i];
-				if (!run->started[r][i] && may_start(w->rank[r], run->ended[r], i, merge_queues))
+				if (!run->started[r][i] &&
+					may_start(w->rank[r], run->ended[r], i, merge_queues))
 					moved = run->started[r][i] = true;
 				bool ends = run->started[r][i] && !run->ended[r][i];
 				for (int n = 0; ends && n < step->nops; n++)
@@ -188,8 +209,8 @@ static bool is_stuck(const struct program *w, const struct run *run, int rank, i
 	return false;
 }
 
-static void expect_stuck_names(const struct program *w, const struct run *run,
-	const struct cpa_fault *fault)
+static void expect_stuck_names(
+	const struct program *w, const struct run *run, const struct cpa_fault *fault)
 {
 	int rank, op, named = 0;
 	assert_int_equal(fault->rule, CPA_RULE_DEADLOCK);
@@ -209,7 +230,8 @@ static struct cpa_peers *add_all(const struct program *w)
 	struct cpa_fault fault = {.rule = CPA_RULE_NONE};
 	bool out_of_memory = false;
 	for (int i = 0; i < w->W; i++) /* in any order */
-		assert_true(cpa_peers_add(peers, w->rank[(i + 1) % w->W], &fault, &out_of_memory));
+		assert_true(
+			cpa_peers_add(peers, w->rank[(i + 1) % w->W], &fault, &out_of_memory));
 	return peers;
 }
 
@@ -228,13 +250,15 @@ static void programs_are_refused_exactly_when_they_get_stuck(void **unused)
 		assert_true(cpa_peers_match(peers, &fault));
 		bool fine = completes(&w, false, &run);
 		if (cpa_peers_order(peers, false, &fault, &out_of_memory) != fine)
-			fail_msg("seed %d: %s", (int)seed, fine ? fault.text : "a deadlock is accepted");
+			fail_msg("seed %d: %s", (int)seed,
+				fine ? fault.text : "a deadlock is accepted");
 		if (!fine) {
 			nstuck++;
 			expect_stuck_names(&w, &run, &fault);
 		} else {
 			bool fine_merged = completes(&w, true, &run);
-			assert_int_equal(cpa_peers_order(peers, true, &fault, &out_of_memory), fine_merged);
+			assert_int_equal(cpa_peers_order(peers, true, &fault, &out_of_memory),
+				fine_merged);
 			if (!fine_merged)
 				expect_stuck_names(&w, &run, &fault);
 			nmerged += !fine_merged;
@@ -299,14 +323,15 @@ static void ends_that_differ_in_anything_do_not_meet(void **unused)
 			struct cpa_span other = {3, 3, 3, 1};
 			int box = below(&state, op->nreads + op->nwrites);
 			struct cpa_operand *x = box < op->nreads ? &op->reads[box]
-				: &op->writes[box - op->nreads];
+								 : &op->writes[box - op->nreads];
 			struct cpa_fault fault = {.rule = CPA_RULE_NONE};
 			change_content(&x->content, below(&state, NFIELDS), &other);
 			struct cpa_peers *peers = add_all(&w);
 			assert_false(cpa_peers_match(peers, &fault));
 			assert_int_equal(fault.rule, CPA_RULE_MESSAGES);
 			assert_true(fault.rank >= 0 && fault.rank < w.W);
-			assert_int_equal(w.rank[fault.rank]->ops[fault.op].kind == CPA_OP_COLLECTIVE,
+			assert_int_equal(
+				w.rank[fault.rank]->ops[fault.op].kind == CPA_OP_COLLECTIVE,
 				op->kind == CPA_OP_COLLECTIVE);
 			cpa_peers_destroy(peers);
 			nchanged++;

@@ -1,6 +1,6 @@
 /*
- * test_partition.c - who holds what, and what is refused: the strict three refuse exactly what they
- * must and say what would work, the anything three refuse nothing.
+ * test_partition.c - who holds what, and what is refused: the strict three refuse exactly what
+ * they must and say what would work, the anything three refuse nothing.
  */
 #include "dist/test_cases.h"
 
@@ -8,12 +8,19 @@
 
 static struct cpa_problem square(int64_t S, int64_t Hq, int64_t Hkv)
 {
-	return (struct cpa_problem){.B = 1, .Sq = S, .Skv = S, .Hq = Hq, .Hkv = Hkv, .D = 2, .Dv = 2,
-		.dtype = CPA_DTYPE_FP32, .scale = 1};
+	return (struct cpa_problem){.B = 1,
+		.Sq = S,
+		.Skv = S,
+		.Hq = Hq,
+		.Hkv = Hkv,
+		.D = 2,
+		.Dv = 2,
+		.dtype = CPA_DTYPE_FP32,
+		.scale = 1};
 }
 
-static enum cpa_status try_config(const struct cpa_problem *p, const struct cpa_config *c,
-	struct cpa_error *error)
+static enum cpa_status try_config(
+	const struct cpa_problem *p, const struct cpa_config *c, struct cpa_error *error)
 {
 	struct cpa_partition *part = NULL;
 	error->text[0] = '\0';
@@ -24,7 +31,8 @@ static enum cpa_status try_config(const struct cpa_problem *p, const struct cpa_
 	return s;
 }
 
-static struct cpa_config mesh(enum cpa_variant variant, const struct cpa_problem *p, int N, int R, int U)
+static struct cpa_config mesh(
+	enum cpa_variant variant, const struct cpa_problem *p, int N, int R, int U)
 {
 	struct cpa_config c = cpa_config_default(variant, p);
 	c.batch_degree = N;
@@ -43,19 +51,27 @@ static void strict_variants_refuse_exactly_what_does_not_divide(void **unused)
 				for (int R = 1; R <= 4; R++)
 					for (int U = 1; U <= 4; U++)
 						for (int order = 0; order < 3; order++) {
-							struct cpa_problem p = square(S, 2 * Hkv, Hkv);
+							struct cpa_problem p = square(
+								S, 2 * Hkv, Hkv);
 							p.Skv = Skv;
-							struct cpa_config c = mesh(CPA_VARIANT_UNIFIED, &p, 1, R, U);
+							struct cpa_config c = mesh(
+								CPA_VARIANT_UNIFIED, &p, 1, R, U);
 							c.order = (enum cpa_order)order;
-							int parts = order == CPA_ORDER_ZIGZAG ? 2 * R * U : R * U;
-							bool divides = S % parts == 0 && Skv % parts == 0 &&
-								Hkv % U == 0;
+							int parts = order == CPA_ORDER_ZIGZAG
+								? 2 * R * U
+								: R * U;
+							bool divides = S % parts == 0 &&
+								Skv % parts == 0 && Hkv % U == 0;
 							struct cpa_error error;
-							assert_int_equal(try_config(&p, &c, &error),
-								divides ? CPA_OK : CPA_UNSUPPORTED);
+							assert_int_equal(
+								try_config(&p, &c, &error),
+								divides ? CPA_OK
+									: CPA_UNSUPPORTED);
 							c.variant = CPA_VARIANT_UNIFIED_ANYTHING;
 							c.split = c.split_kv = CPA_SPLIT_BALANCED;
-							assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+							assert_int_equal(
+								try_config(&p, &c, &error),
+								CPA_OK);
 						}
 }
 
@@ -74,19 +90,23 @@ static void refusals_say_what_would_work(void **unused)
 		{515, 8, 2, CPA_VARIANT_RING, 4, 1, CPA_ORDER_CONTIGUOUS,
 			{"S = 515", "R U = 4", "1, 5 would work", "ring_anything"}},
 		{16, 9, 3, CPA_VARIANT_ULYSSES, 1, 2, CPA_ORDER_CONTIGUOUS,
-			{"Hq = 9 heads", "ulysses degree 2", "1, 3 would work", "ulysses_anything"}},
+			{"Hq = 9 heads", "ulysses degree 2", "1, 3 would work",
+				"ulysses_anything"}},
 		{16, 8, 1, CPA_VARIANT_ULYSSES, 1, 2, CPA_ORDER_CONTIGUOUS,
 			{"Hkv = 1 heads", "degrees 1 would work", NULL}},
 		{12, 4, 4, CPA_VARIANT_UNIFIED, 2, 4, CPA_ORDER_CONTIGUOUS,
-			{"S = 12", "R U = 8", "1, 2, 3, 4, 6, 12 would work", "unified_anything"}},
+			{"S = 12", "R U = 8", "1, 2, 3, 4, 6, 12 would work",
+				"unified_anything"}},
 		{12, 4, 4, CPA_VARIANT_RING, 4, 1, CPA_ORDER_ZIGZAG,
 			{"2 R U (zigzag order) = 8", "1, 2, 3, 6 would work", NULL}},
 		{9, 4, 4, CPA_VARIANT_RING, 3, 1, CPA_ORDER_ZIGZAG,
 			{"no number of ranks works in zigzag order", "contiguous order", NULL}},
 		{9, 4, 4, CPA_VARIANT_RING, 1, 2, CPA_ORDER_CONTIGUOUS,
-			{"ring has no all-to-all", "ulysses degree 2 must be 1", "unified", NULL}},
+			{"ring has no all-to-all", "ulysses degree 2 must be 1", "unified",
+				NULL}},
 		{9, 4, 4, CPA_VARIANT_ULYSSES_ANYTHING, 2, 1, CPA_ORDER_CONTIGUOUS,
-			{"ulysses_anything has no ring", "ring degree 2 must be 1", "unified_anything", NULL}},
+			{"ulysses_anything has no ring", "ring degree 2 must be 1",
+				"unified_anything", NULL}},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct cpa_problem p = square(cases[i].S, cases[i].Hq, cases[i].Hkv);
@@ -118,8 +138,10 @@ static void what_a_refusal_offers_is_accepted(void **unused)
 			for (c.ring_degree = 1; c.ring_degree < 61; c.ring_degree++) {
 				char with_comma[16], before_would[32];
 				snprintf(with_comma, sizeof with_comma, " %d,", c.ring_degree);
-				snprintf(before_would, sizeof before_would, " %d would", c.ring_degree);
-				bool offered = list && (strstr(list, with_comma) || strstr(list, before_would));
+				snprintf(before_would, sizeof before_would, " %d would",
+					c.ring_degree);
+				bool offered = list &&
+					(strstr(list, with_comma) || strstr(list, before_would));
 				assert_int_equal(try_config(&p, &c, &other) == CPA_OK, offered);
 			}
 		}
@@ -170,6 +192,26 @@ static void replicated_keys_and_few_batches_are_never_a_reason(void **unused)
 	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
 }
 
+static void given_sizes_are_of_one_split_segment(void **unused)
+{
+	(void)unused;
+	const struct cpa_segment segments[] = {{"a", 4, false}, {"b", 4, false}, {"c", 2, true}};
+	struct cpa_problem p = square(8, 4, 4);
+	struct cpa_error error;
+	struct cpa_config c = mesh(CPA_VARIANT_RING_ANYTHING, &p, 1, 2, 1);
+	const int64_t sizes[] = {5, 3}, fewer[] = {3, 1};
+	c.split = c.split_kv = CPA_SPLIT_GIVEN;
+	c.sizes = c.sizes_kv = sizes;
+	p.segments = segments;
+	p.nsegments = 2;
+	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "one split segment, and there are 2"));
+	p.segments = segments + 1;
+	p.Sq = p.Skv = 6;
+	c.sizes = c.sizes_kv = fewer;
+	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+}
+
 static void nonsense_is_invalid_and_not_unsupported(void **unused)
 {
 	(void)unused;
@@ -212,7 +254,8 @@ static void ranks_and_coordinates_are_a_bijection(void **unused)
 			assert_in_range(at.u, 0, 3);
 			assert_int_equal(at.b, rank / 12);
 			assert_int_equal(cpa_partition_rank(part, at), rank);
-			assert_int_equal(order == 0 ? at.u : at.r, order == 0 ? rank % 4 : rank % 3);
+			assert_int_equal(
+				order == 0 ? at.u : at.r, order == 0 ? rank % 4 : rank % 3);
 		}
 		cpa_partition_destroy(part);
 	}
@@ -256,7 +299,8 @@ static void shards_and_work_cover_everything_once(void **unused)
 		assert_int_equal(held, p.B * p.Sq);
 		assert_int_equal(worked, p.B * p.Sq * p.Hq);
 		assert_int_equal(keys, p.B * p.Skv * (p.kv_replicated ? part->P : 1));
-		assert_int_equal(cpa_spans_ncommon_range(&all_q, (struct cpa_range){0, p.Sq}), p.Sq);
+		assert_int_equal(
+			cpa_spans_ncommon_range(&all_q, (struct cpa_range){0, p.Sq}), p.Sq);
 		cpa_arena_fini(&arena);
 		cpa_partition_destroy(part);
 	}
@@ -294,6 +338,7 @@ int main(void)
 		cmocka_unit_test(what_a_refusal_offers_is_accepted),
 		cmocka_unit_test(strict_variants_take_equal_shares_only),
 		cmocka_unit_test(replicated_keys_and_few_batches_are_never_a_reason),
+		cmocka_unit_test(given_sizes_are_of_one_split_segment),
 		cmocka_unit_test(nonsense_is_invalid_and_not_unsupported),
 		cmocka_unit_test(ranks_and_coordinates_are_a_bijection),
 		cmocka_unit_test(shards_and_work_cover_everything_once),

@@ -1,13 +1,14 @@
 /*
- * test_plan_shape.c - what a plan does not waste: no idle buffer or row, no copy at degree 1, no key
- * attended beyond what a run of rows needs; its buffers and operations say what they are.
+ * test_plan_shape.c - what a plan does not waste: no idle buffer or row, no copy at degree 1, no
+ * key attended beyond what a run of rows needs; its buffers and operations say what they are.
  */
 #include "dist/test_cases.h"
 
 #include <stdio.h>
 
 /* The worlds of random problems from `seed` on that can be planned. */
-static bool random_world(uint64_t seed, struct cpa_problem *p, struct cpa_config *c, struct world *w)
+static bool random_world(
+	uint64_t seed, struct cpa_problem *p, struct cpa_config *c, struct world *w)
 {
 	struct cpa_error error;
 	uint64_t state = seed;
@@ -21,7 +22,8 @@ static bool random_world(uint64_t seed, struct cpa_problem *p, struct cpa_config
 static void expect_names(const struct cpa_schedule *s)
 {
 	for (int i = 0; i < s->nbuffers; i++) {
-		const char *name = s->buffers[i].name, *tensor = cpa_tensor_name(s->buffers[i].tensor);
+		const char *name = s->buffers[i].name,
+			   *tensor = cpa_tensor_name(s->buffers[i].tensor);
 		size_t n = strlen(tensor);
 		assert_int_equal(strncmp(name, tensor, n), 0);
 		assert_true(name[n] == '\0' || name[n] == ' ');
@@ -40,7 +42,9 @@ static void expect_no_idle_element(const struct cpa_schedule *s, int id)
 	for (int i = 0; i < s->nops; i++)
 		for (int o = 0; o < s->ops[i].nwrites; o++) {
 			const struct cpa_box *x = &s->ops[i].writes[o].box;
-			for (int64_t e = 0; x->buffer == id && e < x->ntokens * x->nbatches * x->nheads; e++) {
+			for (int64_t e = 0;
+				x->buffer == id && e < x->ntokens * x->nbatches * x->nheads;
+				e++) {
 				int64_t t = x->token + e % x->ntokens * x->step;
 				int64_t batch = x->batch + e / x->ntokens % x->nbatches;
 				int64_t h = x->head + e / x->ntokens / x->nbatches;
@@ -49,7 +53,8 @@ static void expect_no_idle_element(const struct cpa_schedule *s, int id)
 		}
 	for (int64_t e = 0; e < n; e++)
 		if (!written[e])
-			fail_msg("rank %d: buffer \"%s\" is larger than what is written to it", s->rank, b->name);
+			fail_msg("rank %d: buffer \"%s\" is larger than what is written to it",
+				s->rank, b->name);
 	free(written);
 }
 
@@ -65,8 +70,9 @@ static void buffers_have_names_of_their_own_and_no_idle_element(void **unused)
 		for (int r = 0; r < w.part->W; r++) {
 			expect_names(w.rank[r]);
 			for (int i = 0; i < w.rank[r]->nbuffers; i++)
-				if (w.rank[r]->buffers[i].role == CPA_ROLE_WORK && !strstr(
-					w.rank[r]->buffers[i].name, " block")) /* may be written in part */
+				if (w.rank[r]->buffers[i].role == CPA_ROLE_WORK &&
+					!strstr(w.rank[r]->buffers[i].name,
+						" block")) /* may be written in part */
 					expect_no_idle_element(w.rank[r], i);
 		}
 		free_world(&w);
@@ -89,9 +95,11 @@ static void a_stage_of_degree_one_does_nothing(void **unused)
 				const struct cpa_op *op = &w.rank[r]->ops[i];
 				if (op->kind != CPA_OP_ATTEND)
 					continue;
-				assert_int_equal(w.rank[r]->buffers[op->reads[0].box.buffer].role, CPA_ROLE_INPUT);
+				assert_int_equal(w.rank[r]->buffers[op->reads[0].box.buffer].role,
+					CPA_ROLE_INPUT);
 				assert_true(c.ring_degree > 1 ||
-					w.rank[r]->buffers[op->reads[1].box.buffer].role == CPA_ROLE_INPUT);
+					w.rank[r]->buffers[op->reads[1].box.buffer].role ==
+						CPA_ROLE_INPUT);
 				nattends++;
 			}
 		free_world(&w);
@@ -101,16 +109,18 @@ static void a_stage_of_degree_one_does_nothing(void **unused)
 
 /* ---- pairs attended ---- */
 
-/* How many keys of the block lie between the first and the last that some row of the span sees. */
-static int64_t width_of_need(const struct cpa_problem *p, const struct cpa_span *rows,
-	const struct cpa_spans *keys)
+/* How many keys of the block lie between the first and the last that some row of the span sees.
+ */
+static int64_t width_of_need(
+	const struct cpa_problem *p, const struct cpa_span *rows, const struct cpa_spans *keys)
 {
 	int64_t first = -1, last = -1;
 	for (int64_t j = 0; j < cpa_spans_ntokens(keys); j++)
 		for (int64_t c = 0; c < rows->count; c++)
 			for (int64_t w = 0; w < rows->width; w++)
-				if (!p->rule.causal || cpa_spans_token(keys, j) <=
-				    rows->start + c * rows->stride + w + p->rule.offset) {
+				if (!p->rule.causal ||
+					cpa_spans_token(keys, j) <= rows->start +
+							c * rows->stride + w + p->rule.offset) {
 					first = first < 0 ? j : first;
 					last = j;
 				}
@@ -136,10 +146,13 @@ static void of_each_block_a_span_attends_what_it_needs_and_no_more(void **unused
 			for (int i = 0; i < q->n; i++)
 				for (int j = 0; j < (p.kv_replicated ? 1 : c.ring_degree); j++)
 					pairs += q->at[i].width * q->at[i].count *
-						width_of_need(&p, &q->at[i], &w.part->kv_block[j]);
+						width_of_need(&p, &q->at[i],
+							p.kv_replicated ? &w.part->kv.replicated
+									: &w.part->kv_block[j]);
 			struct cpa_counts counts;
 			cpa_schedule_count(w.rank[r], &p, &counts);
-			assert_int_equal(counts.attended, pairs * (b.end - b.start) * (h.end - h.start));
+			assert_int_equal(
+				counts.attended, pairs * (b.end - b.start) * (h.end - h.start));
 		}
 		planned++;
 		free_world(&w);
@@ -155,32 +168,37 @@ static void expect_word(const char *line, const char *word)
 		fail_msg("\"%s\" lacks \"%s\"", line, word);
 }
 
-static void expect_operand(const char *line, const struct cpa_schedule *s, const struct cpa_operand *x)
+static void expect_operand(
+	const char *line, const struct cpa_schedule *s, const struct cpa_operand *x)
 {
 	char tokens[80], word[160];
 	cpa_spans_print(&x->content.tokens, tokens, sizeof tokens);
 	struct cpa_range b = x->content.batches;
-	int n = snprintf(word, sizeof word, "%s %s h%d-%d", cpa_tensor_name(x->content.tensor), tokens,
-		(int)x->content.heads.start, (int)x->content.heads.end - 1);
+	int n = snprintf(word, sizeof word, "%s %s h%d-%d", cpa_tensor_name(x->content.tensor),
+		tokens, (int)x->content.heads.start, (int)x->content.heads.end - 1);
 	if (b.start != 0 || b.end != 1)
-		n += snprintf(word + n, sizeof word - (size_t)n, " b%d-%d", (int)b.start, (int)b.end - 1);
+		n += snprintf(word + n, sizeof word - (size_t)n, " b%d-%d", (int)b.start,
+			(int)b.end - 1);
 	snprintf(word + n, sizeof word - (size_t)n, " [%s]", s->buffers[x->box.buffer].name);
 	expect_word(line, word);
 }
 
-/* Each line names its kind, its hop in the ring, its peer and the boxes that travel or are read. */
+/* Each line names its kind, its hop in the ring, its peer and the boxes that travel or are read.
+ */
 static void expect_line(const struct cpa_schedule *s, int index, const char *line)
 {
 	const struct cpa_op *op = &s->ops[index];
 	char word[160];
 	int nread = op->kind == CPA_OP_RECV || op->kind == CPA_OP_MERGE ? op->nreads > 0
-		: op->kind == CPA_OP_ATTEND ? 2 : op->nreads;
+		: op->kind == CPA_OP_ATTEND				? 2
+									: op->nreads;
 	assert_int_equal(strncmp(line, cpa_op_name(op->kind), strlen(cpa_op_name(op->kind))), 0);
 	snprintf(word, sizeof word, " hop %d", op->hop);
 	assert_int_equal(strstr(line, " hop ") != NULL, op->hop >= 0);
 	if (op->hop >= 0)
 		expect_word(line, word);
-	snprintf(word, sizeof word, op->kind == CPA_OP_SEND ? " to %d: " : " from %d: ", op->peer);
+	snprintf(
+		word, sizeof word, op->kind == CPA_OP_SEND ? " to %d: " : " from %d: ", op->peer);
 	if (op->kind == CPA_OP_SEND || op->kind == CPA_OP_RECV)
 		expect_word(line, word);
 	for (int i = 0; i < nread; i++)
@@ -194,8 +212,8 @@ static void expect_line(const struct cpa_schedule *s, int index, const char *lin
 	}
 	if (op->kind == CPA_OP_COPY || op->kind == CPA_OP_ATTEND) {
 		bool copy = op->kind == CPA_OP_COPY;
-		snprintf(word, sizeof word, "-> %s%s[%s]", copy
-			? cpa_dtype_name(op->writes[0].content.dtype) : "", copy ? " " : "",
+		snprintf(word, sizeof word, "-> %s%s[%s]",
+			copy ? cpa_dtype_name(op->writes[0].content.dtype) : "", copy ? " " : "",
 			s->buffers[op->writes[0].box.buffer].name);
 		expect_word(line, word);
 	}

@@ -1,5 +1,6 @@
 /*
- * test_schedule.c - boxes and the builder's inference, against brute force over elements and pairs.
+ * test_schedule.c - boxes and the builder's inference, against brute force over elements and
+ * pairs.
  */
 #include "dist/test_cases.h"
 
@@ -11,7 +12,7 @@
 static int64_t offset(const struct cpa_buffer *b, int64_t t, int64_t n, int64_t h)
 {
 	return b->layout == CPA_LAYOUT_SBHD ? (t * b->nbatches + n) * b->nheads + h
-		: (n * b->ntokens + t) * b->nheads + h;
+					    : (n * b->ntokens + t) * b->nheads + h;
 }
 
 /* Walked in the order of the wire (tokens, batches, heads), addresses are consecutive. */
@@ -21,12 +22,14 @@ static bool walks_one_run(const struct cpa_buffer *b, const struct cpa_box *x)
 	for (int64_t t = 0; t < x->ntokens; t++)
 		for (int64_t n = 0; n < x->nbatches; n++)
 			for (int64_t h = 0; h < x->nheads; h++)
-				if (offset(b, x->token + t * x->step, x->batch + n, x->head + h) != expected++)
+				if (offset(b, x->token + t * x->step, x->batch + n,
+					    x->head + h) != expected++)
 					return false;
 	return true;
 }
 
-/* A whole [B, S, H, D] input of two batch items is one run, but batch by batch: not a message box. */
+/* A whole [B, S, H, D] input of two batch items is one run, but batch by batch: not a message
+ * box. */
 static void a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire(void **unused)
 {
 	(void)unused;
@@ -34,10 +37,14 @@ static void a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire
 	int runs = 0;
 	for (int i = 0; i < 200000; i++) {
 		struct cpa_buffer b = {.layout = (enum cpa_layout)below(&state, 2),
-			.ntokens = 1 + below(&state, 4), .nbatches = 1 + below(&state, 3),
-			.nheads = 1 + below(&state, 3), .dim = 2};
-		struct cpa_box x = {.token = below(&state, (int)b.ntokens), .step = 1 + below(&state, 2),
-			.batch = below(&state, (int)b.nbatches), .head = below(&state, (int)b.nheads)};
+			.ntokens = 1 + below(&state, 4),
+			.nbatches = 1 + below(&state, 3),
+			.nheads = 1 + below(&state, 3),
+			.dim = 2};
+		struct cpa_box x = {.token = below(&state, (int)b.ntokens),
+			.step = 1 + below(&state, 2),
+			.batch = below(&state, (int)b.nbatches),
+			.head = below(&state, (int)b.nheads)};
 		x.ntokens = 1 + below(&state, (int)((b.ntokens - x.token - 1) / x.step + 1));
 		x.nbatches = 1 + below(&state, (int)(b.nbatches - x.batch));
 		x.nheads = 1 + below(&state, (int)(b.nheads - x.head));
@@ -51,7 +58,8 @@ static void a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire
 static void bytes_of_buffers_and_elements_of_boxes(void **unused)
 {
 	(void)unused;
-	struct cpa_buffer b = {.dtype = CPA_DTYPE_BF16, .ntokens = 3, .nbatches = 5, .nheads = 7, .dim = 11};
+	struct cpa_buffer b = {
+		.dtype = CPA_DTYPE_BF16, .ntokens = 3, .nbatches = 5, .nheads = 7, .dim = 11};
 	assert_int_equal(cpa_buffer_nbytes(&b), 3 * 5 * 7 * 11 * 2);
 	struct cpa_box x = {.ntokens = 2, .step = 1, .nbatches = 3, .nheads = 4};
 	assert_int_equal(cpa_box_nelements(&b, &x), 2 * 3 * 4 * 11);
@@ -65,8 +73,11 @@ enum { NTOKENS = 12, NBATCHES = 3, NHEADS = 3 };
 
 static struct cpa_operand some_box(uint64_t *state, int buffer)
 {
-	struct cpa_operand x = {.box = {.buffer = buffer, .token = below(state, NTOKENS), .step = 1,
-		.nbatches = NBATCHES, .nheads = NHEADS}};
+	struct cpa_operand x = {.box = {.buffer = buffer,
+					.token = below(state, NTOKENS),
+					.step = 1,
+					.nbatches = NBATCHES,
+					.nheads = NHEADS}};
 	if (below(state, 4) == 0)
 		x.box.step = 2;
 	x.box.ntokens = 1 + below(state, (int)((NTOKENS - x.box.token - 1) / x.box.step + 1));
@@ -78,7 +89,8 @@ static struct cpa_operand some_box(uint64_t *state, int buffer)
 	if (x.box.ntokens == 1)
 		x.box.step = 1;
 	if (below(state, 10) == 0)
-		x.box.ntokens = 0; /* of a member of a collective that has none; touches nothing */
+		x.box.ntokens =
+			0; /* of a member of a collective that has none; touches nothing */
 	if (below(state, 2)) {
 		x.box.batch = below(state, NBATCHES);
 		x.box.nbatches = 1 + below(state, (int)(NBATCHES - x.box.batch));
@@ -94,20 +106,36 @@ static struct cpa_schedule *random_program(uint64_t *state, int nsteps)
 	struct cpa_schedule *s = cpa_schedule_create(0, 4);
 	assert_non_null(s);
 	for (int i = 0; i < 3; i++)
-		cpa_schedule_buffer(s, &(struct cpa_buffer){.role = CPA_ROLE_WORK, .dtype = CPA_DTYPE_FP32,
-			.ntokens = NTOKENS, .nbatches = NBATCHES, .nheads = NHEADS, .dim = 1});
+		cpa_schedule_buffer(s,
+			&(struct cpa_buffer){.role = CPA_ROLE_WORK,
+				.dtype = CPA_DTYPE_FP32,
+				.ntokens = NTOKENS,
+				.nbatches = NBATCHES,
+				.nheads = NHEADS,
+				.dim = 1});
 	for (int i = 0; i < nsteps; i++) {
-		struct cpa_operand a = some_box(state, below(state, 3)), b = some_box(state, below(state, 3));
+		struct cpa_operand a = some_box(state, below(state, 3)),
+				   b = some_box(state, below(state, 3));
 		int kind = below(state, 3);
 		if (kind > 0)
 			cpa_schedule_begin(s, kind);
 		if (kind == 0)
-			cpa_schedule_add(s, &(struct cpa_op){.kind = CPA_OP_COPY, .peer = -1, .nreads = 1,
-				.reads = &a, .nwrites = 1, .writes = &b});
+			cpa_schedule_add(s,
+				&(struct cpa_op){.kind = CPA_OP_COPY,
+					.peer = -1,
+					.nreads = 1,
+					.reads = &a,
+					.nwrites = 1,
+					.writes = &b});
 		for (int n = kind > 0 ? 1 + below(state, 2) : 0; n > 0; n--) {
 			bool send = below(state, 2);
-			cpa_schedule_add(s, &(struct cpa_op){.kind = send ? CPA_OP_SEND : CPA_OP_RECV,
-				.peer = 1, .nreads = send, .reads = &a, .nwrites = !send, .writes = &b});
+			cpa_schedule_add(s,
+				&(struct cpa_op){.kind = send ? CPA_OP_SEND : CPA_OP_RECV,
+					.peer = 1,
+					.nreads = send,
+					.reads = &a,
+					.nwrites = !send,
+					.writes = &b});
 		}
 		if (kind > 0)
 			cpa_schedule_end(s);
@@ -129,7 +157,7 @@ static bool share(int64_t a, int64_t na, int64_t b, int64_t nb)
 static bool share_an_element(const struct cpa_box *a, const struct cpa_box *b)
 {
 	if (a->buffer != b->buffer || !share(a->batch, a->nbatches, b->batch, b->nbatches) ||
-	    !share(a->head, a->nheads, b->head, b->nheads))
+		!share(a->head, a->nheads, b->head, b->nheads))
 		return false;
 	for (int64_t i = 0; i < a->ntokens; i++)
 		for (int64_t j = 0; j < b->ntokens; j++)
@@ -159,7 +187,8 @@ static bool steps_conflict(const struct cpa_schedule *s, int a, int b)
 {
 	for (int i = 0; i < s->steps[a].nops; i++)
 		for (int j = 0; j < s->steps[b].nops; j++)
-			if (ops_conflict(&s->ops[s->steps[a].first + i], &s->ops[s->steps[b].first + j]))
+			if (ops_conflict(&s->ops[s->steps[a].first + i],
+				    &s->ops[s->steps[b].first + j]))
 				return true;
 	return false;
 }
@@ -190,7 +219,8 @@ static void conflicting_steps_are_ordered_and_no_wait_is_idle(void **unused)
 		for (int b = 0; b < s->nsteps; b++)
 			for (int a = 0; a < b; a++)
 				if (steps_conflict(s, a, b) && !before[a][b])
-					fail_msg("seed %d: step %d does not wait for %d", (int)seed, b, a);
+					fail_msg("seed %d: step %d does not wait for %d",
+						(int)seed, b, a);
 		for (int b = 0; b < s->nsteps; b++)
 			for (int q = 0; q < CPA_NQUEUES; q++) {
 				int wait = s->steps[b].waits[q];
@@ -222,7 +252,8 @@ static void an_empty_group_leaves_no_step(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire),
+		cmocka_unit_test(
+			a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire),
 		cmocka_unit_test(bytes_of_buffers_and_elements_of_boxes),
 		cmocka_unit_test(conflicting_steps_are_ordered_and_no_wait_is_idle),
 		cmocka_unit_test(an_empty_group_leaves_no_step),

@@ -1,7 +1,7 @@
 /*
- * variant.c - the table of variants.  A variant is one row; nothing else names one.  All of them run the
- * same stages (ulysses in, ring, ulysses out): a row says which degrees may exceed 1 and whether
- * lengths and heads that do not divide are refused.
+ * variant.c - the table of variants.  A variant is one row; nothing else names one.  All of them
+ * run the same stages (ulysses in, ring, ulysses out): a row says which degrees may exceed 1 and
+ * whether lengths and heads that do not divide are refused.
  */
 #include "dist/schedule.h"
 
@@ -41,7 +41,8 @@ bool cpa_variant_parse(const char *name, enum cpa_variant *variant)
 
 const char *cpa_rotate_name(enum cpa_rotate rotate)
 {
-	return rotate == CPA_ROTATE_ALLGATHER ? "allgather" : "p2p";
+	static const char *const names[] = {"p2p", "allgather", "direct"};
+	return names[rotate];
 }
 
 struct cpa_config cpa_config_default(enum cpa_variant variant, const struct cpa_problem *problem)
@@ -60,6 +61,7 @@ struct cpa_config cpa_config_default(enum cpa_variant variant, const struct cpa_
 		.heads = CPA_HEADS_BALANCED,
 		.direction = 1,
 		.partials = CPA_PARTIALS_FP32,
-		.partial_dtype = problem->dtype == CPA_DTYPE_FP64 ? CPA_DTYPE_FP64 : CPA_DTYPE_FP32,
+		.partial_dtype = problem->dtype == CPA_DTYPE_FP64 ? CPA_DTYPE_FP64
+								  : CPA_DTYPE_FP32,
 	};
 }

@@ -1,8 +1,9 @@
 /*
- * bench_verify.c - how long verification takes, printed; nothing is asserted.  `make bench-verify`.
+ * bench_verify.c - how long verification takes, printed; nothing is asserted.  `make
+ * bench-verify`.
  *
- * Everything is measured in this one run.  Ratios are medians of repetitions that are interleaved with
- * what they are compared to, because machines are shared and noisy.
+ * Everything is measured in this one run.  Ratios are medians of repetitions that are interleaved
+ * with what they are compared to, because machines are shared and noisy.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +50,16 @@ static double median(double *values, int n)
 
 static void plan_and_prove(void)
 {
-	struct cpa_problem p = {.B = 1, .Sq = 1048576, .Skv = 1048576, .Hq = 64, .Hkv = 8, .D = 128,
-		.Dv = 128, .dtype = CPA_DTYPE_BF16, .scale = 0.08838834764831845, .rule = {true, 0}};
+	struct cpa_problem p = {.B = 1,
+		.Sq = 1048576,
+		.Skv = 1048576,
+		.Hq = 64,
+		.Hkv = 8,
+		.D = 128,
+		.Dv = 128,
+		.dtype = CPA_DTYPE_BF16,
+		.scale = 0.08838834764831845,
+		.rule = {.causal = true}};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED, &p);
 	struct cpa_partition *part;
 	struct cpa_schedule *schedule;
@@ -88,7 +97,8 @@ static void plan_and_prove(void)
 	printf("  %-52s %10.2f ms\n", "one rank's plan, partition included (median)",
 		1e3 * median(single, REPEATS));
 	printf("  %-52s %10.2f s   %ld operations\n", "all 1024 plans, proved", seconds, nops);
-	printf("  %-52s %10.1f MB\n", "peak memory of the process", (double)usage.ru_maxrss / 1024);
+	printf("  %-52s %10.1f MB\n", "peak memory of the process",
+		(double)usage.ru_maxrss / 1024);
 }
 
 /* ---- what a run costs beyond attention ---- */
@@ -96,8 +106,8 @@ static void plan_and_prove(void)
 static double attend_seconds;
 static const struct cpa_device_ops *real_ops;
 
-static enum cpa_status timed_attend(struct cpa_device *device, int queue, const struct cpa_attend *attend,
-	struct cpa_error *error)
+static enum cpa_status timed_attend(struct cpa_device *device, int queue,
+	const struct cpa_attend *attend, struct cpa_error *error)
 {
 	double start = now();
 	enum cpa_status status = real_ops->attend(device, queue, attend, error);
@@ -119,8 +129,8 @@ static void fill_inputs(struct cpa_exec *exec)
 }
 
 /* Plans, proves and runs one configuration; returns the share of the time outside ATTEND. */
-static double share_beyond_attention(const struct cpa_problem *p, const struct cpa_config *c,
-	struct cpa_device *device)
+static double share_beyond_attention(
+	const struct cpa_problem *p, const struct cpa_config *c, struct cpa_device *device)
 {
 	struct cpa_partition *part;
 	struct cpa_check *check;
@@ -137,8 +147,9 @@ static double share_beyond_attention(const struct cpa_problem *p, const struct c
 	for (int r = 0; r < part->W; r++) {
 		must(cpa_plan_create(part, r, &schedules[r], &error), &error);
 		must(cpa_check_rank(check, schedules[r], &error), &error);
-		must(cpa_exec_create(schedules[r], p, device, cpa_fake_world_comm(world, r), &options,
-			&execs[r], &error), &error);
+		must(cpa_exec_create(schedules[r], p, device, cpa_fake_world_comm(world, r),
+			     &options, &execs[r], &error),
+			&error);
 		double before = now();
 		fill_inputs(execs[r]); /* not part of a run */
 		filling += now() - before;
@@ -161,8 +172,8 @@ static void beyond_attention(void)
 	static const struct {
 		enum cpa_variant variant;
 		int R, U;
-	} meshes[] = {{CPA_VARIANT_RING, 4, 1}, {CPA_VARIANT_ULYSSES, 1, 4}, {CPA_VARIANT_UNIFIED, 2, 2},
-		{CPA_VARIANT_RING, 8, 1}};
+	} meshes[] = {{CPA_VARIANT_RING, 4, 1}, {CPA_VARIANT_ULYSSES, 1, 4},
+		{CPA_VARIANT_UNIFIED, 2, 2}, {CPA_VARIANT_RING, 8, 1}};
 	enum { NMESHES = sizeof meshes / sizeof *meshes };
 	double share[NMESHES][REPEATS];
 	struct cpa_error error;
@@ -172,10 +183,19 @@ static void beyond_attention(void)
 	struct cpa_device_ops timed = *real_ops;
 	timed.attend = timed_attend;
 	device->ops = &timed;
-	printf("share of a run beyond attention: plan, proof, fake transport, copies, merges; fp32, D 128\n");
+	printf("share of a run beyond attention: plan, proof, fake transport, copies, merges; "
+	       "fp32, D 128\n");
 	for (int64_t S = 1024; S <= 4096; S *= 2) {
-		struct cpa_problem p = {.B = 1, .Sq = S, .Skv = S, .Hq = 8, .Hkv = 8, .D = 128, .Dv = 128,
-			.dtype = CPA_DTYPE_FP32, .scale = 0.08838834764831845, .lse = true};
+		struct cpa_problem p = {.B = 1,
+			.Sq = S,
+			.Skv = S,
+			.Hq = 8,
+			.Hkv = 8,
+			.D = 128,
+			.Dv = 128,
+			.dtype = CPA_DTYPE_FP32,
+			.scale = 0.08838834764831845,
+			.lse = true};
 		for (int i = 0; i < REPEATS; i++) /* interleaved */
 			for (int m = 0; m < NMESHES; m++) {
 				struct cpa_config c = cpa_config_default(meshes[m].variant, &p);
@@ -185,8 +205,8 @@ static void beyond_attention(void)
 			}
 		printf("  S %-5lld", (long long)S);
 		for (int m = 0; m < NMESHES; m++)
-			printf(" %s %dx%d %4.1f %% ", cpa_variant_info(meshes[m].variant)->name, meshes[m].R,
-				meshes[m].U, 100 * median(share[m], REPEATS));
+			printf(" %s %dx%d %4.1f %% ", cpa_variant_info(meshes[m].variant)->name,
+				meshes[m].R, meshes[m].U, 100 * median(share[m], REPEATS));
 		printf("\n");
 	}
 	device->ops = real_ops;
@@ -210,16 +230,20 @@ static int run_command(const char *command, long *nrecords)
 
 static void configurations_a_second(const char *cpattn)
 {
-	static const char *const problems[] = {"S=128,H=8,D=64,dtype=fp32", "S=256,H=8,D=64,dtype=fp32",
-		"S=512,H=8,D=64,dtype=fp32", "S=512,H=8,D=64,dtype=bf16,causal=yes"};
-	printf("configurations a second: reference, plan, proof, two interleavings, probes (best of 3)\n");
+	static const char *const problems[] = {"S=128,H=8,D=64,dtype=fp32",
+		"S=256,H=8,D=64,dtype=fp32", "S=512,H=8,D=64,dtype=fp32",
+		"S=512,H=8,D=64,dtype=bf16,causal=yes"};
+	printf("configurations a second: reference, plan, proof, two interleavings, probes (best "
+	       "of 3)\n");
 	for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
 		double best = 0;
 		long n = 0;
 		for (int repeat = 0; repeat < 3; repeat++) {
 			char command[512];
-			snprintf(command, sizeof command, "%s verify --problem %s --variant ring_anything,"
-				"ulysses_anything,unified_anything --csv -", cpattn, problems[i]);
+			snprintf(command, sizeof command,
+				"%s verify --problem %s --variant ring_anything,"
+				"ulysses_anything,unified_anything --csv -",
+				cpattn, problems[i]);
 			double start = now();
 			if (run_command(command, &n) != 0)
 				return;
@@ -239,8 +263,8 @@ static void default_run(const char *cpattn)
 	double start = now();
 	int status = run_command(command, &n);
 	printf("the default run on all shipped recordings\n");
-	printf("  %-52s %10.1f s   %ld records, exit %d\n", "cpattn verify data/recordings/... (once)",
-		now() - start, n, status);
+	printf("  %-52s %10.1f s   %ld records, exit %d\n",
+		"cpattn verify data/recordings/... (once)", now() - start, n, status);
 }
 
 int main(int argc, char **argv)

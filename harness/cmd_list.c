@@ -10,6 +10,7 @@
 
 #include "harness/commands.h"
 #include "harness/fault.h"
+#include "harness/model.h"
 #include "harness/recording.h"
 #include "harness/result_parts.h"
 #include "kernels/kernels.h"
@@ -239,10 +240,7 @@ int cpa_cmd_list(const struct cpa_options *options)
 		line("none", "they come with simulate, which is not in this version yet");
 	}
 	if (wanted(options, "models")) {
-		printf("models\n");
-		line("none",
-			"plan --model is not in this version yet; give the sizes with "
-			"--problem");
+		cpa_model_list(stdout);
 	}
 	if (wanted(options, "recordings"))
 		status = list_recordings(&error);

@@ -9,6 +9,7 @@
 
 #include "harness/commands.h"
 #include "harness/plan.h"
+#include "harness/plan_model.h"
 #include "harness/result_parts.h"
 #include "harness/text.h"
 
@@ -35,14 +36,15 @@ static bool stop(struct plan *plan, enum cpa_status status)
 	return false;
 }
 
-/* Hands every rank's schedule to the checker and counts it.  The status of lacking memory only.
- */
+/* Hands every rank's schedule to the checker and counts it; moved is what rotates, of all ranks.
+ * The status of lacking memory only. */
 static enum cpa_status prove(const struct cpa_partition *partition, struct cpa_result *result,
-	struct cpa_error *error)
+	int64_t *moved, struct cpa_error *error)
 {
 	struct cpa_check *check = NULL;
 	enum cpa_status status = cpa_check_create(partition, &check, error), proof = CPA_OK;
 
+	*moved = 0;
 	for (int rank = 0; rank < partition->W && status == CPA_OK; rank++) {
 		struct cpa_schedule *schedule = NULL;
 
@@ -50,6 +52,7 @@ static enum cpa_status prove(const struct cpa_partition *partition, struct cpa_r
 		if (status != CPA_OK)
 			break;
 		cpa_schedule_count(schedule, &partition->problem, &result->counts[rank]);
+		*moved += cpa_plan_rotated_bytes(schedule);
 		if (proof == CPA_OK)
 			proof = cpa_check_rank(check, schedule, error);
 		cpa_schedule_destroy(schedule);
@@ -84,7 +87,9 @@ static void set_reproduce(const struct plan *plan, struct cpa_result *result)
 	char config[400];
 
 	cpa_text_put(&text, "cpattn plan");
-	if (plan->targets.file) {
+	if (cpa_plan_model_reproduce(&text, plan->options, result->call)) {
+		/* the model says it all */
+	} else if (plan->targets.file) {
 		quote(&text, plan->targets.file);
 		cpa_text_put(&text, " --call");
 		quote(&text, result->call);
@@ -159,7 +164,7 @@ static enum cpa_status draw(const struct plan *plan, const struct cpa_partition 
 }
 
 static enum cpa_status print_one(const struct plan *plan, const struct cpa_partition *partition,
-	const struct cpa_result *result, struct cpa_error *error)
+	const struct cpa_result *result, int64_t moved, struct cpa_error *error)
 {
 	const struct cpa_options *o = plan->options;
 	bool one = plan->nconfigs == 1;
@@ -171,6 +176,10 @@ static enum cpa_status print_one(const struct plan *plan, const struct cpa_parti
 	if (plan->list.n > 0)
 		fputc('\n', stdout);
 	cpa_plan_print_result(stdout, result);
+	cpa_plan_print_moved(stdout, partition, moved);
+	if (o->order_auto)
+		printf("  --order auto picked %s\n", cpa_order_name(result->config.order));
+	cpa_plan_print_advice(stdout, &partition->problem, &result->config);
 	return one || o->has_print_ranks ? print_ranks(plan, partition, error) : CPA_OK;
 }
 
@@ -178,17 +187,18 @@ static enum cpa_status plan_partition(struct plan *plan, const struct cpa_partit
 	struct cpa_result *result)
 {
 	enum cpa_status status;
+	int64_t moved;
 
 	result->counts = calloc((size_t)partition->W, sizeof *result->counts);
 	if (!result->counts)
 		return cpa_fail(&plan->error, CPA_NO_MEMORY, "out of memory");
-	status = prove(partition, result, &plan->error);
+	status = prove(partition, result, &moved, &plan->error);
 	if (status != CPA_OK)
 		return status;
 	result->verdict = result->proved ? CPA_VERDICT_RIGHT : CPA_VERDICT_WRONG;
 	if (!result->proved)
 		set_reproduce(plan, result);
-	return print_one(plan, partition, result, &plan->error);
+	return print_one(plan, partition, result, moved, &plan->error);
 }
 
 static bool visit(void *context, const struct cpa_config *config)
@@ -252,11 +262,14 @@ static enum cpa_status check_print_ranks(struct plan *plan)
 
 static enum cpa_status count_configs(struct plan *plan)
 {
+	struct cpa_options counted = *plan->options;
+
+	counted.order_auto = false; /* costs plans, and changes no number */
 	for (int i = 0; i < plan->targets.n; i++) {
 		enum cpa_status status = CPA_OK;
 
 		if (plan->targets.at[i].refused == CPA_VERDICT_RIGHT)
-			status = cpa_sweep(plan->options, &plan->targets.at[i].problem,
+			status = cpa_sweep(&counted, &plan->targets.at[i].problem,
 				CPA_ROTATE_CHOICE_P2P, false, count_config, plan, &plan->error);
 		if (status != CPA_OK)
 			return status;
@@ -316,7 +329,7 @@ static void print_tables(const struct plan *plan)
 				r->problem->lse ? "is an output" : "is not an output");
 		}
 		cpa_plan_print_table(stdout, &plan->list, first,
-			cpa_result_call_end(&plan->list, first));
+			cpa_result_call_end(&plan->list, first), plan->options->order_auto);
 	}
 }
 
@@ -353,6 +366,8 @@ static int run(struct plan *plan)
 
 	if (status == CPA_OK)
 		status = count_configs(plan);
+	if (status == CPA_OK && !plan->quiet)
+		status = cpa_plan_model_print(stdout, &plan->targets, o, &plan->error);
 	for (int i = 0; i < plan->targets.n && status == CPA_OK; i++)
 		status = plan_target(plan, &plan->targets.at[i]);
 	if (status == CPA_OK)

@@ -13,6 +13,7 @@
 
 #include "harness/commands.h"
 #include "harness/fault.h"
+#include "harness/mask.h"
 #include "harness/recording.h"
 #include "harness/verify_call.h"
 
@@ -22,6 +23,29 @@ static void *keep(struct cpa_verify_session *s, const void *bytes, size_t nbytes
 	if (copy)
 		memcpy(copy, bytes, nbytes);
 	return copy;
+}
+
+/* What results point to: sizes and small lists (segments among them); a mask is there while its call runs. */
+static struct cpa_problem *keep_problem(
+	struct cpa_verify_session *s, const struct cpa_problem *problem)
+{
+	struct cpa_problem *kept = keep(s, problem, sizeof *problem);
+	struct cpa_rule *rule = kept ? &kept->rule : NULL;
+	if (kept && rule->documents)
+		rule->documents = keep(s, rule->documents,
+			(size_t)(rule->ndocuments + 1) * sizeof *rule->documents);
+	if (kept && rule->key_lengths)
+		rule->key_lengths = keep(
+			s, rule->key_lengths, (size_t)kept->B * sizeof *rule->key_lengths);
+	if (kept && rule->sink)
+		rule->sink = keep(s, rule->sink, (size_t)kept->Hq * sizeof *rule->sink);
+	if (kept && kept->segments)
+		kept->segments = keep(s, kept->segments,
+			(size_t)kept->nsegments * sizeof *kept->segments);
+	if (kept && kept->segments_kv)
+		kept->segments_kv = keep(s, kept->segments_kv,
+			(size_t)kept->nsegments_kv * sizeof *kept->segments_kv);
+	return kept;
 }
 
 static char *keep_string(struct cpa_verify_session *s, const char *text)
@@ -35,17 +59,11 @@ static enum cpa_status fill_from_seed(void *context, const struct cpa_problem *p
 	void *dst, struct cpa_error *error)
 {
 	const struct cpa_options *o = context;
-	int64_t S = tensor == 'q' ? p->Sq : p->Skv, H = tensor == 'q' ? p->Hq : p->Hkv;
-	int64_t D = tensor == 'v' ? p->Dv : p->D, rows = p->B * S;
+	enum cpa_tensor which = tensor == 'q'   ? CPA_TENSOR_Q
+				: tensor == 'k' ? CPA_TENSOR_K
+						: CPA_TENSOR_V;
 	(void)error;
-#ifdef _OPENMP
-#pragma omp parallel for
-#endif
-	for (int64_t row = 0; row < rows; row++)
-		for (int64_t i = 0; i < H * D; i++)
-			cpa_store(p->dtype, dst, row * H * D + i,
-				cpa_fill_value(o->fill, p, o->seed, tensor, row / S, row % S,
-					i / D, i % D));
+	cpa_inputs_fill(p, o->fill, o->seed, which, dst);
 	return CPA_OK;
 }
 
@@ -81,6 +99,17 @@ static enum cpa_status fill_from_file(void *context, const struct cpa_problem *p
 		(struct cpa_range){0, p->B}, &tokens, p->dtype, dst, error);
 }
 
+/* --dtype: a bias in fp64 is for fp64 problems only. */
+static enum cpa_status narrow_bias(
+	struct cpa_problem *problem, void **data, struct cpa_error *error)
+{
+	struct cpa_mask *mask = &problem->rule.mask;
+	if (mask->kind != CPA_MASK_BIAS || mask->dtype != CPA_DTYPE_FP64 ||
+		problem->dtype == CPA_DTYPE_FP64)
+		return CPA_OK;
+	return cpa_mask_copy(problem, CPA_MASK_BIAS, CPA_DTYPE_FP32, mask, data, error);
+}
+
 static void verify_recorded(
 	struct cpa_verify_session *s, const char *file, struct cpa_recording *recording, int i)
 {
@@ -94,21 +123,25 @@ static void verify_recorded(
 		cpa_verify_add_verdict(s, file, name, NULL, status, error.text);
 		return;
 	}
-	struct cpa_problem problem = recorded->problem;
-	if (s->options->has_dtype)
-		problem.dtype = s->options->dtype;
-	struct cpa_verify_call call = {.session = s,
-		.file = file,
-		.name = name,
-		.problem = keep(s, &problem, sizeof problem)};
-	struct source source = {recording, i};
+	struct cpa_problem *problem = keep_problem(s, &recorded->problem);
+	void *mask = NULL;
 	if (s->arena.failed)
 		return;
+	if (s->options->has_dtype)
+		problem->dtype = s->options->dtype;
 	if (recorded->unsupported)
-		cpa_verify_add_verdict(
-			s, file, name, call.problem, CPA_UNSUPPORTED, recorded->unsupported);
+		status = cpa_fail(&error, CPA_UNSUPPORTED, "%s", recorded->unsupported);
 	else
+		status = narrow_bias(problem, &mask, &error);
+	struct cpa_verify_call call = {
+		.session = s, .file = file, .name = name, .problem = problem};
+	struct source source = {recording, i};
+	if (status == CPA_OK)
 		cpa_verify_call_run(&call, fill_from_file, &source);
+	else
+		cpa_verify_add_verdict(s, file, name, problem, status, error.text);
+	problem->rule.mask.data = NULL; /* goes with the recording */
+	free(mask);
 }
 
 static void verify_file(struct cpa_verify_session *s, const char *path)
@@ -249,6 +282,8 @@ int cpa_cmd_verify(const struct cpa_options *options)
 	struct cpa_verify_session s = {
 		.options = options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
 	struct cpa_error error = {""};
+	if (options->random > 0)
+		return cpa_cmd_random(options);
 	if (prepare(&s, &error) != CPA_OK)
 		return cpa_complain(&error);
 	cpa_arena_init(&s.arena);

@@ -9,6 +9,7 @@
 #include "harness/options.h"
 
 int cpa_cmd_verify(const struct cpa_options *options);
+int cpa_cmd_random(const struct cpa_options *options); /* verify --random */
 int cpa_cmd_plan(const struct cpa_options *options);
 int cpa_cmd_list(const struct cpa_options *options);
 int cpa_cmd_help(enum cpa_command about);

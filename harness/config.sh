@@ -107,6 +107,30 @@ else
 	said="$said, HDF5 left out (no recordings)"
 fi
 
+# cJSON: models.
+cjson=0 cjson_cflags='' cjson_libs=''
+cjson_try() {
+	# shellcheck disable=SC2086
+	printf '#include <stddef.h>\n#include <cjson/cJSON.h>\nint main(void) { return cJSON_Version() == 0; }\n' |
+		links $1 $2 || return 1
+	cjson=1 cjson_cflags=$1 cjson_libs=$2
+}
+if option CJSON "$CJSON"; then
+	if flags=$(pkg-config --cflags libcjson 2>/dev/null); then
+		cjson_try "$flags" "$(pkg-config --libs libcjson 2>/dev/null)"
+	fi
+	[ $cjson = 1 ] || cjson_try "" "-lcjson"
+	if [ $cjson = 1 ]; then
+		features="$features cJSON"
+		said="$said, cJSON yes"
+	else
+		absent CJSON "$CJSON" "no cJSON library with headers was found"
+		said="$said, cJSON not found (no models)"
+	fi
+else
+	said="$said, cJSON left out (no models)"
+fi
+
 # cmocka: only the tests use it.
 cmocka=0
 if printf '#include <%s.h>\n' stdarg stddef setjmp stdint cmocka | cat - "$tmp/empty.c" |
@@ -133,6 +157,7 @@ done
 	printf 'CONFIG_MISSING :=%s\n' "$missing"
 	printf 'HAVE_OPENMP := %s\nOPENMP_CFLAGS := %s\n' "$openmp" "$openmp_cflags"
 	printf 'HAVE_HDF5 := %s\nHDF5_CFLAGS := %s\nHDF5_LIBS := %s\n' "$hdf5" "$hdf5_cflags" "$hdf5_libs"
+	printf 'HAVE_CJSON := %s\nCJSON_CFLAGS := %s\nCJSON_LIBS := %s\n' "$cjson" "$cjson_cflags" "$cjson_libs"
 	printf 'HAVE_CMOCKA := %s\n' "$cmocka"
 	printf 'FEATURES := %s\n' "${features# }"
 } >"$tmp/config.mk"

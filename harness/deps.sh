@@ -8,13 +8,13 @@
 # prints the command that somebody else has to run, and exits with 1.
 set -u
 
-wanted="gcc libc6-dev libcmocka-dev libhdf5-dev make pkg-config $*"
+wanted="gcc libc6-dev libcjson-dev libcmocka-dev libhdf5-dev make pkg-config $*"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	cat >&2 <<END
 make deps knows the packages of Debian and Ubuntu, and this is neither.  Install the equivalents of
     $wanted
-(a C11 compiler, the headers of HDF5 and of cmocka, GNU make, pkg-config), then run make without deps.
+(a C11 compiler, the headers of HDF5, of cJSON and of cmocka, GNU make, pkg-config), then run make without deps.
 END
 	exit 1
 fi

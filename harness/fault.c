@@ -6,6 +6,7 @@
  */
 #include "harness/fault_plant.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,19 +80,44 @@ bool cpa_plant_overlap(const struct cpa_box *a, const struct cpa_box *b)
 	       a->head < b->head + b->nheads && b->head < a->head + a->nheads;
 }
 
+static bool sees_key(const struct cpa_problem *problem, int64_t b, struct cpa_range heads,
+	int64_t t, int64_t j)
+{
+	if (problem->rule.mask.kind == CPA_MASK_NONE)
+		return true;
+	for (int64_t h = heads.start; h < heads.end; h++)
+		if (cpa_mask_value(problem, b, h, t, j) != -INFINITY)
+			return true;
+	return false;
+}
+
+/* Whether some of these query rows sees some of the keys.  heads: of the queries */
+static bool sees_some(const struct cpa_problem *problem, struct cpa_range batches,
+	struct cpa_range heads, const struct cpa_spans *queries, const struct cpa_spans *keys)
+{
+	int64_t nq = cpa_spans_ntokens(queries), nk = cpa_spans_ntokens(keys);
+	for (int64_t b = batches.start; b < batches.end; b++)
+		for (int64_t i = 0; i < nq; i++) {
+			int64_t t = cpa_spans_token(queries, i);
+			struct cpa_range row = cpa_rule_row(problem, b, t);
+			if (cpa_spans_ncommon_range(keys, row) == 0)
+				continue;
+			for (int64_t k = 0; k < nk; k++) {
+				int64_t j = cpa_spans_token(keys, k);
+				if (j >= row.start && j < row.end &&
+					sees_key(problem, b, heads, t, j))
+					return true;
+			}
+		}
+	return false;
+}
+
 /* Whether some query row of this ATTEND sees some of its keys. */
 static bool sees_keys(const struct cpa_problem *problem, const struct cpa_op *op)
 {
 	const struct cpa_content *q = &op->reads[0].content;
-	int64_t n = cpa_spans_ntokens(&q->tokens);
-	for (int64_t b = q->batches.start; b < q->batches.end; b++)
-		for (int64_t i = 0; i < n; i++) {
-			struct cpa_range row =
-				cpa_rule_row(problem, b, cpa_spans_token(&q->tokens, i));
-			if (cpa_spans_ncommon_range(&op->reads[1].content.tokens, row) > 0)
-				return true;
-		}
-	return false;
+	return sees_some(
+		problem, q->batches, q->heads, &q->tokens, &op->reads[1].content.tokens);
 }
 
 /* The MERGE that takes in what ATTEND number `attend` wrote; -1: it starts an accumulator. */
@@ -135,8 +161,13 @@ static bool reads_arrived_keys(
 	if (op->kind == CPA_OP_ATTEND)
 		return cpa_plant_arrival(s, i, &op->reads[1]) >= 0 &&
 		       sees_keys(&part->problem, op);
-	return op->kind == CPA_OP_COPY && op->nreads == 1 && part->config.ring_degree == 1 &&
-	       cpa_plant_is_key(&op->reads[0]) && cpa_plant_arrival(s, i, &op->reads[0]) >= 0;
+	if (op->kind != CPA_OP_COPY || op->nreads != 1 || part->config.ring_degree != 1 ||
+		!cpa_plant_is_key(&op->reads[0]) || cpa_plant_arrival(s, i, &op->reads[0]) < 0)
+		return false;
+	const struct cpa_content *keys = &op->reads[0].content;
+	struct cpa_coords at = cpa_partition_coords(part, s->rank);
+	return sees_some(&part->problem, keys->batches, cpa_partition_heads(part, at.u),
+		&part->q_block[at.r], &keys->tokens);
 }
 
 static bool is_site(

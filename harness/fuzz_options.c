@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_WORDS = 64, MAX_VISITS = 2000 };
+enum { MAX_WORDS = 64, MAX_VISITS = 2000, MAX_TEXT = 1 << 17 };
 
 static bool visit(void *context, const struct cpa_config *config)
 {
@@ -27,15 +27,18 @@ static bool visit(void *context, const struct cpa_config *config)
 
 static void use(const struct cpa_options *options)
 {
+	static char text[MAX_TEXT];
 	struct cpa_problem again;
+	struct cpa_arena arena;
 	struct cpa_error error;
 	int left = MAX_VISITS;
-	char text[512];
 
 	if (!options->has_problem)
 		return;
 	cpa_problem_print(&options->problem, text, sizeof text);
-	assert(cpa_problem_parse(text, true, &again, &error) == CPA_OK);
+	cpa_arena_init(&arena);
+	assert(cpa_problem_parse(text, true, &arena, &again, &error) == CPA_OK);
+	cpa_arena_fini(&arena);
 	(void)cpa_sweep(options, &options->problem, CPA_ROTATE_CHOICE_ALL, false, visit, &left,
 		&error);
 }

@@ -7,6 +7,7 @@
 #include "harness/recording_rules.h"
 
 #include <assert.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,25 @@ static void read_tensor(struct cpa_recording *recording, int i, const char *name
 	free(dst);
 }
 
+/* Every element of the mask and of the lists is there, and is one that the format allows. */
+static void read_rule(const struct cpa_problem *p)
+{
+	const struct cpa_mask *mask = &p->rule.mask;
+	const int64_t n = mask->kind == CPA_MASK_NONE ? 0 : 1 +
+		(p->B - 1) * mask->batch + (p->Hq - 1) * mask->head + (p->Sq - 1) * mask->query +
+		(p->Skv - 1) * mask->key;
+
+	for (int64_t i = 0; i < n; i++)
+		assert(mask->kind == CPA_MASK_BOOL ? ((const uint8_t *)mask->data)[i] <= 1
+						   : cpa_load(mask->dtype, mask->data, i) <= DBL_MAX);
+	for (int64_t b = 0; p->rule.key_lengths && b < p->B; b++)
+		assert(p->rule.key_lengths[b] >= 0 && p->rule.key_lengths[b] <= p->Skv);
+	for (int64_t i = 0; p->rule.documents && i < p->rule.ndocuments; i++)
+		assert(p->rule.documents[i] <= p->rule.documents[i + 1]);
+	for (int64_t h = 0; p->rule.sink && h < p->Hq; h++)
+		assert(p->rule.sink[h] <= DBL_MAX && p->rule.sink[h] >= -DBL_MAX);
+}
+
 static void read_call(struct cpa_recording *recording, int i)
 {
 	const struct cpa_call *call = NULL;
@@ -50,6 +70,7 @@ static void read_call(struct cpa_recording *recording, int i)
 	}
 	p = &call->problem;
 	assert(cpa_problem_check(p, &error) == CPA_OK);
+	read_rule(p);
 	read_tensor(recording, i, "q", p->B, p->Sq, p->Hq * p->D);
 	read_tensor(recording, i, "k", p->B, p->Skv, p->Hkv * p->D);
 	read_tensor(recording, i, "v", p->B, p->Skv, p->Hkv * p->Dv);

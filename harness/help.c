@@ -31,12 +31,15 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn verify --problem S=64,H=4 --variant ring --ranks 4 --verbose\n"
 		"  cpattn verify --problem B=2,S=50,Hq=6,Hkv=2 --variant unified_anything "
 		"--json -\n"
+		"  cpattn verify --problem S=97,H=4,causal,window=20:0,documents=0:40:97 --rotate "
+		"direct\n"
 		"  cpattn verify data/recordings/*.h5\n" },
-	{ "plan", CPA_COMMAND_PLAN, "cpattn plan FILE | --problem P  [options]",
+	{ "plan", CPA_COMMAND_PLAN, "cpattn plan FILE | --problem P | --model M  [options]",
 		"prints and proves schedules: bytes, messages, memory and work of each rank",
 		"  cpattn plan --problem S=64,H=8,causal --variant ring --ranks 4 --order "
 		"zigzag\n"
 		"  cpattn plan --problem S=4096,H=32 --ranks 8 --best bytes\n"
+		"  cpattn plan --model flux.1-dev --size 1024x1024 --ranks 4\n"
 		"  cpattn plan --problem S=64,H=8 --variant ring --ranks 2 --format dot\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
@@ -63,9 +66,6 @@ const char *cpa_later_option(const char *name)
 	static const struct {
 		const char *name, *why;
 	} later[] = {
-		{ "--random", "is not in this version yet; --problem makes one problem" },
-		{ "--model", "is not in this version yet; give the sizes with --problem" },
-		{ "--size", "is not in this version yet; give the sizes with --problem" },
 		{ "--as",
 			"is not in this version yet; plan judges by the rules of the "
 			"variants" },
@@ -130,8 +130,17 @@ static void print_problem_keys(void)
 	       "  B (1)  H, or Hq and Hkv (8)  D (64)  Dv (D)  S, or Sq and Skv (required)\n"
 	       "  dtype=fp64|fp32|bf16|fp16 (fp64)  scale (1/sqrt(D))  lse, lse=no  "
 	       "layout=BSHD\n"
-	       "  causal, offset=N (0; required when Sq and Skv differ): query i sees key j <= "
-	       "i + offset\n");
+	       "  causal: query i sees key j <= i + offset\n"
+	       "  window=L:R: only i + offset - L <= j <= i + offset + R; -1 is no bound\n"
+	       "  offset=N (0; required with causal or window when Sq and Skv differ)\n"
+	       "  key_lengths=17:52: batch item 0 has 17 keys, item 1 has 52\n"
+	       "  documents=0:129:390: starts and the end; a query sees its own document\n"
+	       "  mask=bool:1x1xQxK:SEED, mask=bias:1xHx1xK:SEED: a dense mask, hiding or\n"
+	       "      added to scores, made from a seed; its shape is B H Q K, 1 where it does\n"
+	       "      not change\n"
+	       "  segments=text:16:replicated/image:48:split: parts that are cut on their own, or\n"
+	       "      are on every rank; segments_kv= for keys where Sq and Skv differ\n"
+	       "  sink=0.5, sink=random: a further logit of each head in the denominator\n");
 }
 
 static void print_command(const struct cpa_command_info *info)

@@ -133,3 +133,28 @@ struct cpa_inputs cpa_inputs_dense(const struct cpa_tensors *tensors)
 {
 	return (struct cpa_inputs){read_dense, tensors};
 }
+
+enum cpa_status cpa_tensors_check(const struct cpa_tensors *tensors, struct cpa_error *error)
+{
+	const struct cpa_problem *p = tensors->problem;
+	return cpa_ref_check_inputs(p, cpa_view_bshd(tensors->q, p->dtype, p->Sq, p->Hq, p->D),
+		cpa_view_bshd(tensors->k, p->dtype, p->Skv, p->Hkv, p->D),
+		cpa_view_bshd(tensors->v, p->dtype, p->Skv, p->Hkv, p->Dv), error);
+}
+
+void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	enum cpa_tensor tensor, void *dst)
+{
+	char name = tensor == CPA_TENSOR_Q ? 'q' : tensor == CPA_TENSOR_K ? 'k' : 'v';
+	int64_t S = cpa_tensor_ntokens(problem, tensor), rows = problem->B * S;
+	int64_t H = tensor == CPA_TENSOR_Q ? problem->Hq : problem->Hkv;
+	int64_t D = tensor == CPA_TENSOR_V ? problem->Dv : problem->D;
+#ifdef _OPENMP
+#pragma omp parallel for
+#endif
+	for (int64_t row = 0; row < rows; row++)
+		for (int64_t i = 0; i < H * D; i++)
+			cpa_store(problem->dtype, dst, row * H * D + i,
+				cpa_fill_value(fill, problem, seed, name, row / S, row % S,
+					i / D, i % D));
+}

@@ -25,6 +25,11 @@ struct cpa_tensors {
 };
 /* tensors must outlive the result. */
 struct cpa_inputs cpa_inputs_dense(const struct cpa_tensors *tensors);
+/* Like cpa_ref_check_inputs(), on dense tensors. */
+enum cpa_status cpa_tensors_check(const struct cpa_tensors *tensors, struct cpa_error *error);
+/* Made-up q, k or v, all of it.   dst [B, S, H, D]  out, dense, of problem->dtype */
+void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	enum cpa_tensor tensor, void *dst);
 
 /* Bytes of one token of tensor: all heads. */
 size_t cpa_token_nbytes(const struct cpa_problem *problem, enum cpa_tensor tensor);

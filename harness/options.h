@@ -11,6 +11,7 @@ enum cpa_command {
 	CPA_COMMAND_VERSION
 };
 enum cpa_rotate_choice { CPA_ROTATE_CHOICE_DEFAULT, CPA_ROTATE_CHOICE_P2P, CPA_ROTATE_CHOICE_ALLGATHER,
+	CPA_ROTATE_CHOICE_DIRECT,
 	CPA_ROTATE_CHOICE_ALL };
 enum cpa_format { CPA_FORMAT_TEXT, CPA_FORMAT_JSON, CPA_FORMAT_DOT };
 
@@ -27,7 +28,9 @@ struct cpa_options {
 	enum cpa_command help_about; /* of help; CPA_COMMAND_NONE: the whole */
 	bool has_problem;           /* --problem */
 	const char *problem_text;
+	const char *model, *size;   /* plan --model NAME --size HxW[xF]; NULL */
 	struct cpa_problem problem; /* valid when has_problem */
+	int64_t random;             /* --random N: how many made-up problems; 0: not asked for */
 	enum cpa_fill fill;
 	uint64_t seed;
 	bool has_dtype;
@@ -44,6 +47,7 @@ struct cpa_options {
 	enum cpa_split split, split_kv;
 	struct cpa_int_list sizes, sizes_kv; /* of given */
 	enum cpa_order order;
+	bool order_auto;            /* --order auto: picked for each configuration; order is contiguous */
 	enum cpa_heads heads;
 	struct cpa_int_list head_counts;
 	int direction;
@@ -71,10 +75,13 @@ enum cpa_status cpa_options_parse(int argc, char **argv, struct cpa_options *opt
 	struct cpa_error *error);
 void cpa_options_fini(struct cpa_options *options);
 
-/* "B=1,S=64,H=8,..." (COMMAND section 2); lse starts as default_lse. */
-enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa_problem *problem,
-	struct cpa_error *error);
-/* The shortest text that cpa_problem_parse() reads back as the same problem. */
+/* "B=1,S=64,H=8,..." (COMMAND section 2); lse starts as default_lse.  The arrays of the rule are made
+ * in arena. */
+enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa_arena *arena,
+	struct cpa_problem *problem, struct cpa_error *error);
+/* The shortest text that cpa_problem_parse() reads back as the same problem.  A mask that it cannot
+ * make, from a recording, is "mask=file", and such a sink "sink=file", which do not read back.  text
+ * [size]; what does not fit is cut, and ends with "..." where there is room for it. */
 void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t size);
 
 /*

@@ -5,11 +5,53 @@
 
 #include "harness/options_table.h"
 
+/* Random problems bring their own tensors and dtypes, and are too many to list. */
+static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked,
+	struct cpa_error *error)
+{
+	const char *other = o->has_problem ? "--problem"
+		: o->nfiles > 0            ? o->files[0]
+		: fill_asked               ? "--fill"
+		: o->has_dtype             ? "--dtype"
+		: o->call_glob             ? "--call"
+		: o->rows                  ? "--rows"
+		: o->order_auto            ? "--order auto"
+		: o->json                  ? "--json"
+		: o->junit                 ? "--junit"
+		: o->csv                   ? "--csv"
+					   : NULL;
+
+	if (!other)
+		return CPA_OK;
+	return cpa_fail(error, CPA_INVALID,
+		"--random makes its own problems and prints one summary; leave out %.60s", other);
+}
+
+/* A model brings its sizes and its dtype. */
+static enum cpa_status check_model(const struct cpa_options *o, struct cpa_error *error)
+{
+	const char *other = o->has_problem ? "--problem"
+		: o->nfiles > 0            ? o->files[0]
+		: o->has_dtype             ? "--dtype"
+					   : NULL;
+
+	if (!other)
+		return CPA_OK;
+	return cpa_fail(error, CPA_INVALID,
+		"--model brings its own sizes and dtype; leave out %.60s, or --model", other);
+}
+
 static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,
 	struct cpa_error *error)
 {
 	const char *name = o->command == CPA_COMMAND_PLAN ? "plan" : "verify";
 
+	if (o->random)
+		return check_random(o, fill_asked, error);
+	if (o->model)
+		return check_model(o, error);
+	if (o->size)
+		return cpa_fail(error, CPA_INVALID, "--size is of a model; name it with --model");
 	if (!o->has_problem && o->nfiles == 0)
 		return cpa_fail(error, CPA_INVALID,
 			"%s needs a recording or a problem: cpattn %s FILE, or cpattn "

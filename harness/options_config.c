@@ -81,11 +81,10 @@ static enum cpa_status set_variant(struct cpa_options *o, const char *value,
 static enum cpa_status set_rotate(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	static const char *const names[] = { "p2p", "allgather", "all" },
-				 *const later[] = { "direct" };
+	static const char *const names[] = { "p2p", "allgather", "direct", "all" };
 	int index;
 	enum cpa_status status =
-		cpa_parse_name("--rotate", value, names, 3, later, 1, &index, error);
+		cpa_parse_name("--rotate", value, names, 4, NULL, 0, &index, error);
 
 	if (status == CPA_OK)
 		o->rotate = (enum cpa_rotate_choice)(CPA_ROTATE_CHOICE_P2P + index);
@@ -142,17 +141,20 @@ static enum cpa_status set_split_kv(struct cpa_options *o, const char *value,
 static enum cpa_status set_order(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	static const char *const later[] = { "zigzag_documents", "auto" };
-	const char *names[CPA_ORDER_STRIPED + 1];
+	enum { AUTO = CPA_ORDER_ZIGZAG_DOCUMENTS + 1 };
+	const char *names[AUTO + 1];
 	int index;
 	enum cpa_status status;
 
-	for (int i = 0; i <= CPA_ORDER_STRIPED; i++)
+	for (int i = 0; i < AUTO; i++)
 		names[i] = cpa_order_name((enum cpa_order)i);
-	status = cpa_parse_name("--order", value, names, COUNT(names), later, 2, &index, error);
-	if (status == CPA_OK)
-		o->order = (enum cpa_order)index;
-	return status;
+	names[AUTO] = "auto";
+	status = cpa_parse_name("--order", value, names, COUNT(names), NULL, 0, &index, error);
+	if (status != CPA_OK)
+		return status;
+	o->order_auto = index == AUTO;
+	o->order = o->order_auto ? CPA_ORDER_CONTIGUOUS : (enum cpa_order)index;
+	return CPA_OK;
 }
 
 static enum cpa_status set_heads(struct cpa_options *o, const char *value,
@@ -226,11 +228,12 @@ static const struct cpa_option_info config_table[] = {
 	{ "--variant", "LIST", V | P, set_variant,
 		"ring ulysses unified, each also with _anything; all (all)" },
 	{ "--rotate", "HOW", V | P, set_rotate,
-		"p2p allgather all (all in verify, p2p in plan)" },
+		"p2p allgather direct all (all in verify, p2p in plan)" },
 	{ "--split", "RULE", V | P, set_split,
 		"equal balanced ceil given:5,4,0,4 (equal; balanced for _anything)" },
 	{ "--split-kv", "RULE", V | P, set_split_kv, "the same for keys (as --split)" },
-	{ "--order", "ORDER", V | P, set_order, "contiguous zigzag striped (contiguous)" },
+	{ "--order", "ORDER", V | P, set_order,
+		"contiguous zigzag striped zigzag_documents auto (contiguous)" },
 	{ "--heads", "RULE", V | P, set_heads,
 		"balanced groups ceil given:6,3,3,3 (balanced)" },
 	{ "--direction", "WAY", V | P, set_direction,

@@ -22,7 +22,8 @@ static enum cpa_status set_problem(struct cpa_options *o, const char *value,
 {
 	struct cpa_problem problem;
 	enum cpa_status status =
-		cpa_problem_parse(value, o->command == CPA_COMMAND_VERIFY, &problem, error);
+		cpa_problem_parse(value, o->command == CPA_COMMAND_VERIFY, &o->arena,
+			&problem, error);
 
 	if (status == CPA_OK) {
 		o->has_problem = true;
@@ -30,6 +31,32 @@ static enum cpa_status set_problem(struct cpa_options *o, const char *value,
 		o->problem = problem;
 	}
 	return status;
+}
+
+static enum cpa_status set_model(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID,
+			"--model: the name is empty; cpattn list models has them");
+	o->model = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_size(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID,
+			"--size is empty; write HEIGHTxWIDTH or HEIGHTxWIDTHxFRAMES");
+	o->size = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_random(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return cpa_parse_int("--random", value, 1, 1000000000, &o->random, error);
 }
 
 static enum cpa_status set_fill(struct cpa_options *o, const char *value,
@@ -239,9 +266,14 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 static const struct cpa_option_info option_table[] = {
 	{ "--problem", "P", V | P, set_problem,
 		"a problem instead of a file: S=64,H=8,causal" },
+	{ "--model", "NAME", P, set_model,
+		"a model instead: its tensors over the ranks, and its attentions" },
+	{ "--size", "HxW[xF]", P, set_size, "of its image or video (the model's own)" },
+	{ "--random", "N", V, set_random,
+		"N made-up problems in every variant, until one is wrong" },
 	{ "--fill", "KIND", V, set_fill,
 		"its tensors: normal count identity digits extreme (normal)" },
-	{ "--seed", "N", V, set_seed, "seed of made tensors (1)" },
+	{ "--seed", "N", V, set_seed, "seed of made tensors and of --random (1)" },
 	{ "--dtype", "X", V | P, set_dtype,
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
 	{ "--call", "GLOB", V | P, set_call, "only calls of a file whose name matches" },

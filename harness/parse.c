@@ -3,7 +3,6 @@
  */
 #include "harness/parse.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 
 #include "harness/suggest.h"
 
-enum { MAX_SIZES = 4096, MAX_SPAN = 65536 };
+enum { MAX_SIZES = 4096, MAX_NUMBERS = 65536, MAX_SPAN = 65536 };
 
 /* Decimal digits of text [n], all of them, at most `max`. */
 static bool digits(const char *text, size_t n, uint64_t max, uint64_t *value)
@@ -62,20 +61,38 @@ enum cpa_status cpa_parse_seed(const char *what, const char *text, uint64_t *val
 	return CPA_OK;
 }
 
+/* strtod() also takes spaces, hexadecimal, "inf" and "nan": only decimal characters may pass. */
+static bool decimal(const char *text, double *value)
+{
+	char *end = NULL;
+
+	if (text[0] == '\0' || text[strspn(text, "0123456789.eE+-")] != '\0')
+		return false;
+	*value = strtod(text, &end);
+	return end != text && *end == '\0';
+}
+
+enum cpa_status cpa_parse_number(const char *what, const char *text, double *value,
+	struct cpa_error *error)
+{
+	double number;
+
+	if (!decimal(text, &number))
+		return cpa_fail(error, CPA_INVALID, "%s: '%.60s' is not a number such as 0.125",
+			what, text);
+	if (!isfinite(number))
+		return cpa_fail(error, CPA_INVALID, "%s: %.60s is not a finite number", what,
+			text);
+	*value = number;
+	return CPA_OK;
+}
+
 enum cpa_status cpa_parse_positive(const char *what, const char *text, double *value,
 	struct cpa_error *error)
 {
-	char *end = NULL;
 	double number;
 
-	/* strtod() also takes spaces, hexadecimal, "inf" and "nan": only decimal characters may
-	 * pass. */
-	if (text[0] == '\0' || text[strspn(text, "0123456789.eE+-")] != '\0')
-		return cpa_fail(error, CPA_INVALID, "%s: '%.60s' is not a number such as 0.125",
-			what, text);
-	errno = 0;
-	number = strtod(text, &end);
-	if (end == text || *end != '\0')
+	if (!decimal(text, &number))
 		return cpa_fail(error, CPA_INVALID, "%s: '%.60s' is not a number such as 0.125",
 			what, text);
 	if (!isfinite(number) || number <= 0)
@@ -85,10 +102,10 @@ enum cpa_status cpa_parse_positive(const char *what, const char *text, double *v
 	return CPA_OK;
 }
 
-/* The next item of a comma list, copied to item; false when it is longer than any number. */
-static bool next_item(const char **text, char *item, size_t size)
+/* The next item of a list, copied to item; false when it is longer than any number. */
+static bool next_item(const char **text, const char *separator, char *item, size_t size)
 {
-	size_t n = strcspn(*text, ",");
+	size_t n = strcspn(*text, separator);
 
 	if (n >= size)
 		return false;
@@ -135,7 +152,7 @@ static enum cpa_status mark_all(const char *what, const char *text, int64_t min,
 		char item[48];
 		enum cpa_status status;
 
-		if (!next_item(&text, item, sizeof item) || item[0] == '\0')
+		if (!next_item(&text, ",", item, sizeof item) || item[0] == '\0')
 			return cpa_fail(error, CPA_INVALID,
 				"%s: expected numbers and ranges such as 2-8,12 where it says "
 				"'%.40s'",
@@ -177,18 +194,25 @@ enum cpa_status cpa_parse_set(const char *what, const char *text, int64_t min, i
 	return status;
 }
 
-enum cpa_status cpa_parse_sizes(const char *what, const char *text, struct cpa_arena *arena,
-	struct cpa_int_list *list, struct cpa_error *error)
+/* What a list of integers may look like. */
+struct form {
+	const char *separator, *example; /* "sizes such as given:5,4,0,4" */
+	int64_t min, max;
+	int most;
+};
+
+static enum cpa_status parse_list(const char *what, const char *text, const struct form *form,
+	struct cpa_arena *arena, struct cpa_int_list *list, struct cpa_error *error)
 {
 	const char *p = text;
 	int64_t *at;
 	int n = 1;
 
 	for (const char *c = text; *c; c++)
-		n += *c == ',';
-	if (n > MAX_SIZES)
+		n += *c == *form->separator;
+	if (n > form->most)
 		return cpa_fail(error, CPA_INVALID, "%s: %d sizes; at most %d", what, n,
-			MAX_SIZES);
+			form->most);
 	at = cpa_arena_alloc(arena, (size_t)n * sizeof *at);
 	if (!at)
 		return cpa_fail(error, CPA_NO_MEMORY, "%s: out of memory", what);
@@ -196,17 +220,34 @@ enum cpa_status cpa_parse_sizes(const char *what, const char *text, struct cpa_a
 		char item[32];
 		enum cpa_status status;
 
-		if (!next_item(&p, item, sizeof item) || item[0] == '\0')
+		if (!next_item(&p, form->separator, item, sizeof item) || item[0] == '\0')
 			return cpa_fail(error, CPA_INVALID,
-				"%s: expected sizes such as given:5,4,0,4 where it says "
-				"'%.40s'",
-				what, p);
-		status = cpa_parse_int(what, item, 0, INT64_MAX, &at[i], error);
+				"%s: expected %s where it says '%.40s'", what, form->example,
+				p);
+		status = cpa_parse_int(what, item, form->min, form->max, &at[i], error);
 		if (status != CPA_OK)
 			return status;
 	}
 	*list = (struct cpa_int_list){ at, n };
 	return CPA_OK;
+}
+
+enum cpa_status cpa_parse_sizes(const char *what, const char *text, struct cpa_arena *arena,
+	struct cpa_int_list *list, struct cpa_error *error)
+{
+	const struct form form = { ",", "sizes such as given:5,4,0,4", 0, INT64_MAX,
+		MAX_SIZES };
+
+	return parse_list(what, text, &form, arena, list, error);
+}
+
+enum cpa_status cpa_parse_colons(const char *what, const char *text, int64_t min, int64_t max,
+	struct cpa_arena *arena, struct cpa_int_list *list, struct cpa_error *error)
+{
+	const struct form form = { ":", "numbers with colons between, such as 0:129:390,", min,
+		max, MAX_NUMBERS };
+
+	return parse_list(what, text, &form, arena, list, error);
 }
 
 enum cpa_status cpa_parse_name(const char *what, const char *text, const char *const *names,

@@ -13,6 +13,9 @@ enum cpa_status cpa_parse_int(const char *what, const char *text, int64_t min, i
 /* A decimal integer in [0, 2^64). */
 enum cpa_status cpa_parse_seed(const char *what, const char *text, uint64_t *value,
 	struct cpa_error *error);
+/* A finite decimal number. */
+enum cpa_status cpa_parse_number(const char *what, const char *text, double *value,
+	struct cpa_error *error);
 /* A finite decimal number above zero. */
 enum cpa_status cpa_parse_positive(const char *what, const char *text, double *value,
 	struct cpa_error *error);
@@ -23,6 +26,9 @@ enum cpa_status cpa_parse_set(const char *what, const char *text, int64_t min, i
 /* "5,4,0,4": integers >= 0 in the order given, 4096 at most. */
 enum cpa_status cpa_parse_sizes(const char *what, const char *text, struct cpa_arena *arena,
 	struct cpa_int_list *list, struct cpa_error *error);
+/* "0:129:390": integers in [min, max] in the order given, with colons between. */
+enum cpa_status cpa_parse_colons(const char *what, const char *text, int64_t min, int64_t max,
+	struct cpa_arena *arena, struct cpa_int_list *list, struct cpa_error *error);
 /*
  * One of names [n]: its index.  later [nlater] are names that exist but not in this version.
  * The sentence lists the names.

@@ -12,13 +12,15 @@
 struct cpa_plan_target {
 	const char *call; /* NULL: --problem */
 	struct cpa_problem problem;
+	void *mask; /* a copy in another dtype; owned */
 	enum cpa_verdict refused; /* CPA_VERDICT_RIGHT: it can be planned */
 	char reason[1024];
 };
 struct cpa_plan_targets {
 	struct cpa_plan_target *at;
 	int n;
-	const char *file;                /* NULL: --problem; borrowed */
+	const char *file;                /* NULL: --problem; the name of a model; borrowed */
+	struct cpa_plan_model *model;    /* NULL: none asked for */
 	struct cpa_recording *recording; /* open, because names belong to it */
 };
 /* targets is zero; fini it in any case.  A bad call is a target with a reason. */
@@ -36,12 +38,27 @@ struct cpa_spread cpa_plan_spread(const struct cpa_result *result, size_t offset
 /* Sorts results of one call: by world, then by what `best` names, refused ones last. */
 void cpa_plan_sort(struct cpa_result *at, int n, const char *best);
 
-/* One line a configuration, then refusals grouped. */
-void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end);
+/* One line a configuration, then refusals grouped.  picked: the order was picked for each one,
+ * and a line says where it changes. */
+void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end,
+	bool picked);
 /* One configuration at length: counts over ranks, and each rank's when there are few. */
 void cpa_plan_print_result(FILE *out, const struct cpa_result *result);
 /* The steps of the schedule of one rank, with their operations and waits. */
 void cpa_plan_print_schedule(FILE *out, const struct cpa_schedule *schedule);
+
+/* Bytes that one rank sends from hop to hop, or gives to the all-gather of keys. */
+int64_t cpa_plan_rotated_bytes(const struct cpa_schedule *schedule);
+/* What all ranks together would send if every block visited every ring rank. */
+int64_t cpa_plan_full_ring_bytes(const struct cpa_partition *partition);
+/* Compares the two, where the rule lets blocks or keys be skipped. */
+void cpa_plan_print_moved(FILE *out, const struct cpa_partition *partition, int64_t moved);
+/* Which order and rotation suit the rule (SCHEDULES section 5); false: those of config do, or
+ * there is no ring, or nothing suits better. */
+bool cpa_plan_advise(const struct cpa_problem *problem, const struct cpa_config *config,
+	char *advice, size_t size);
+void cpa_plan_print_advice(FILE *out, const struct cpa_problem *problem,
+	const struct cpa_config *config);
 
 /* Graphviz: a cluster a rank, program order, waits, and messages.  schedules [n], any ranks. */
 void cpa_plan_print_dot(FILE *out, struct cpa_schedule *const *schedules, int n);

@@ -5,8 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness/mask.h"
 #include "harness/plan.h"
+#include "harness/plan_model.h"
 #include "harness/recording.h"
+
+static enum cpa_status convert(struct cpa_plan_target *target, enum cpa_dtype dtype,
+	struct cpa_error *error)
+{
+	struct cpa_mask *mask = &target->problem.rule.mask;
+
+	target->problem.dtype = dtype;
+	/* A bias in fp64 belongs to fp64 problems. */
+	if (mask->kind != CPA_MASK_BIAS || mask->dtype != CPA_DTYPE_FP64 || dtype == CPA_DTYPE_FP64)
+		return CPA_OK;
+	return cpa_mask_copy(&target->problem, CPA_MASK_BIAS, CPA_DTYPE_FP32, mask,
+		&target->mask, error);
+}
 
 static void read_target(struct cpa_plan_targets *targets, int i,
 	const struct cpa_options *options, struct cpa_plan_target *target)
@@ -24,9 +39,10 @@ static void read_target(struct cpa_plan_targets *targets, int i,
 	}
 	target->problem = call->problem;
 	target->problem.lse = false; /* a plan does without unless asked */
-	if (options->has_dtype)
-		target->problem.dtype = options->dtype;
-	if (call->unsupported) {
+	if (options->has_dtype && convert(target, options->dtype, &error) != CPA_OK) {
+		target->refused = CPA_VERDICT_CANNOT_TELL;
+		snprintf(target->reason, sizeof target->reason, "%s", error.text);
+	} else if (call->unsupported) {
 		target->refused = CPA_VERDICT_UNSUPPORTED;
 		snprintf(target->reason, sizeof target->reason, "unsupported, %.1000s",
 			call->unsupported);
@@ -68,6 +84,8 @@ enum cpa_status cpa_plan_targets_find(struct cpa_plan_targets *targets,
 		targets->n = 1;
 		return CPA_OK;
 	}
+	if (options->model)
+		return cpa_plan_model_targets(targets, options, error);
 	status = cpa_recording_open(options->files[0], &targets->recording, &inner);
 	if (status != CPA_OK)
 		return cpa_fail(error, status, "%.300s: %.700s", options->files[0], inner.text);
@@ -77,7 +95,10 @@ enum cpa_status cpa_plan_targets_find(struct cpa_plan_targets *targets,
 
 void cpa_plan_targets_fini(struct cpa_plan_targets *targets)
 {
+	for (int i = 0; i < targets->n; i++)
+		free(targets->at[i].mask);
 	free(targets->at);
 	cpa_recording_close(targets->recording);
+	cpa_plan_model_fini(targets);
 	*targets = (struct cpa_plan_targets){ 0 };
 }

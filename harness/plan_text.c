@@ -22,8 +22,16 @@ static const struct {
 	{ "peak bytes", offsetof(struct cpa_counts, peak_bytes) },
 	{ "work", offsetof(struct cpa_counts, work) },
 	{ "attended", offsetof(struct cpa_counts, attended) },
+	{ "mask bytes", offsetof(struct cpa_counts, mask_bytes) }, /* where there is a mask */
 };
 enum { NFIELDS = sizeof fields / sizeof fields[0] };
+
+static int nfields(const struct cpa_result *result)
+{
+	bool mask = result->problem && result->problem->rule.mask.kind != CPA_MASK_NONE;
+
+	return mask ? NFIELDS : NFIELDS - 1;
+}
 
 static int64_t count_at(const struct cpa_counts *counts, size_t offset)
 {
@@ -108,10 +116,38 @@ static void print_line(FILE *out, const struct cpa_result *r)
 	fprintf(out, "  %s\n", r->proved ? "yes" : "NO");
 }
 
-void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end)
+static void print_heads(FILE *out)
+{
+	fprintf(out,
+		"  %5s %-18s %-15s %13s %4s %13s %8s %8s  %s\n  %5s %-18s %-15s %13s %4s %13s %8s "
+		"%8s\n",
+		"ranks", "variant", "NxRxU", "bytes sent", "msgs", "peak bytes", "work",
+		"attended", "proved", "", "", "", "max of ranks", "max", "max of ranks", "max/mean",
+		"/work");
+}
+
+/* Of the first configuration that another order or rotation would suit better. */
+static void print_first_advice(
+	FILE *out, const struct cpa_result_list *list, int first, int end)
+{
+	char advice[256];
+
+	for (int i = first; i < end; i++) {
+		const struct cpa_result *r = &list->at[i];
+
+		if (!r->has_proof || !r->problem ||
+			!cpa_plan_advise(r->problem, &r->config, advice, sizeof advice))
+			continue;
+		cpa_plan_print_advice(out, r->problem, &r->config);
+		return;
+	}
+}
+
+void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end,
+	bool picked)
 {
 	struct cpa_reasons refused = { 0 };
-	bool any = false;
+	const struct cpa_result *before = NULL;
 
 	for (int i = first; i < end; i++) {
 		const struct cpa_result *r = &list->at[i];
@@ -120,17 +156,14 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 			cpa_reasons_add(&refused, r);
 			continue;
 		}
-		if (!any)
-			fprintf(out,
-				"  %5s %-18s %-15s %13s %4s %13s %8s %8s  %s\n  %5s %-18s "
-				"%-15s %13s %4s %13s %8s "
-				"%8s\n",
-				"ranks", "variant", "NxRxU", "bytes sent", "msgs", "peak bytes",
-				"work", "attended", "proved", "", "", "", "max of ranks", "max",
-				"max of ranks", "max/mean", "/work");
-		any = true;
+		if (!before)
+			print_heads(out);
+		if (picked && (!before || before->config.order != r->config.order))
+			fprintf(out, "  order %s:\n", cpa_order_name(r->config.order));
+		before = r;
 		print_line(out, r);
 	}
+	print_first_advice(out, list, first, end);
 	if (refused.n > 0)
 		fputs("  refused:\n", out);
 	cpa_reasons_print(out, &refused, 2, CPA_MAX_REASONS);
@@ -149,12 +182,12 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 static void print_ranks(FILE *out, const struct cpa_result *r)
 {
 	fprintf(out, "\n  rank");
-	for (int f = 0; f < NFIELDS; f++)
+	for (int f = 0; f < nfields(r); f++)
 		fprintf(out, " %16s", fields[f].name);
 	fputc('\n', out);
 	for (int rank = 0; rank < r->W; rank++) {
 		fprintf(out, "  %4d", rank);
-		for (int f = 0; f < NFIELDS; f++)
+		for (int f = 0; f < nfields(r); f++)
 			fprintf(out, " %16" PRId64,
 				count_at(&r->counts[rank], fields[f].offset));
 		fputc('\n', out);
@@ -184,7 +217,7 @@ void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 		12, 4);
 	fprintf(out, "\n  %-24s %16s %16s %16s %9s\n", "per rank", "min", "mean", "max",
 		"max/mean");
-	for (int f = 0; f < NFIELDS; f++) {
+	for (int f = 0; f < nfields(r); f++) {
 		struct cpa_spread s = cpa_plan_spread(r, fields[f].offset);
 		char name[48];
 

@@ -3,6 +3,7 @@
  */
 #include "harness/probe.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,15 +129,20 @@ struct cpa_inputs cpa_probe_inputs(const struct cpa_probe *probe)
 
 /* ---- answers ---- */
 
-/* Keys [range) that were counted: shown ones and hidden ones, by class. */
+/* Visible keys of [range) that were counted: shown ones and hidden ones, by class. */
 struct count {
 	const struct cpa_probe *probe;
+	int64_t b, h, t; /* where the mask is read */
 	struct cpa_range range;
 	int64_t n[2], *classes[2]; /* [hidden]; [Dv] each */
 };
 
 static void count_key(struct count *count, int64_t key, int64_t by)
 {
+	const struct cpa_problem *p = count->probe->problem;
+	if (p->rule.mask.kind != CPA_MASK_NONE &&
+		cpa_mask_value(p, count->b, count->h, count->t, key) == -INFINITY)
+		return;
 	int hidden = is_hidden(count->probe, key);
 	int64_t class = class_of(count->probe, key);
 	count->n[hidden] += by;
@@ -160,6 +166,27 @@ static void move_to(struct count *count, struct cpa_range to)
 		count_key(count, at->start++, -1);
 }
 
+static void forget(struct count *count)
+{
+	size_t nbytes = (size_t)count->probe->problem->Dv * sizeof *count->classes[0];
+	count->range = (struct cpa_range){0, 0};
+	count->n[0] = count->n[1] = 0;
+	memset(count->classes[0], 0, nbytes);
+	memset(count->classes[1], 0, nbytes);
+}
+
+/* Counts what row (b, h, t) sees.  The mask of the row before may have been another one. */
+static void count_row(struct count *count, int64_t b, int64_t h, int64_t t)
+{
+	const struct cpa_problem *p = count->probe->problem;
+	if (b != count->b || (p->rule.mask.query != 0 && t != count->t))
+		forget(count);
+	count->b = b;
+	count->h = h;
+	count->t = t;
+	move_to(count, cpa_rule_row(p, b, t));
+}
+
 /* Bounds of NUMERICS section 2: the scores are exact, weights equal, sums are of ones. */
 struct bounds {
 	double o_rel, o_abs, lse; /* where some visible key is shown */
@@ -170,7 +197,9 @@ static struct bounds bounds_of(const struct cpa_probe *probe, const struct cpa_b
 {
 	const struct cpa_problem *p = run->problem;
 	bool all = run->partials == CPA_PARTIALS_ALL;
-	double R = run->R, u = cpa_dtype_roundoff(p->dtype), log_S = log((double)p->Skv);
+	double sink = p->rule.sink ? 1.0 : 0.0; /* one more key, and one more merge */
+	double R = run->R + sink, u = cpa_dtype_roundoff(p->dtype);
+	double log_S = log((double)p->Skv + sink);
 	double u_o = all ? R * u : run->partials == CPA_PARTIALS_BLOCK ? u : 0.0;
 	double u_m = fmax(run->arithmetic.u, all ? u : cpa_dtype_roundoff(run->partial_dtype));
 	double u_L = cpa_problem_lse_dtype(p) == CPA_DTYPE_FP64 ? 0x1p-53 : 0x1p-24;
@@ -200,8 +229,9 @@ static void answer_row(
 {
 	const struct cpa_probe *probe = count->probe;
 	int64_t Dv = probe->problem->Dv;
-	int hidden = count->n[0] == 0;
-	double n = (double)count->n[hidden];
+	bool sink = probe->problem->rule.sink != NULL; /* is always shown */
+	int hidden = count->n[0] == 0 && !sink;
+	double n = (double)(count->n[hidden] + sink);
 	bool none = n == 0.0;
 	for (int64_t d = 0; d < Dv; d++)
 		answer->o[d] = answer->o[d + Dv] =
@@ -217,6 +247,8 @@ struct judging {
 	struct cpa_probe_finding *finding;
 	const char *o, *lse;
 	double *got_o, *got_lse; /* [Hq, Dv] and [Hq] of one token */
+	struct bounds bounds;
+	struct count *counts; /* [Hq], or one for all heads: they see the same keys */
 	struct answer answer;
 };
 
@@ -254,7 +286,7 @@ static void judge_head(struct judging *j, const double *got, const double *want,
 static void judge_token(struct judging *j, int64_t b, int64_t t)
 {
 	const struct cpa_problem *p = j->probe->problem;
-	const struct answer *a = &j->answer;
+	struct answer *a = &j->answer;
 	int64_t at = (b * p->Sq + t) * p->Hq, g = p->Hq / p->Hkv;
 	enum cpa_dtype lse_dtype = cpa_problem_lse_dtype(p);
 	cpa_convert(CPA_DTYPE_FP64, j->got_o, p->dtype,
@@ -265,6 +297,10 @@ static void judge_token(struct judging *j, int64_t b, int64_t t)
 	for (int64_t h = 0; h < p->Hq; h++) {
 		struct cpa_probe_finding place = {
 			.tensor = CPA_TENSOR_O, .batch = b, .token = t, .head = h};
+		if (h == 0 || p->rule.mask.head != 0) {
+			count_row(&j->counts[h], b, h, t);
+			answer_row(&j->counts[h], &j->bounds, a);
+		}
 		/* Class c stands at feature c + turn. */
 		judge_head(j, j->got_o + h * p->Dv, a->o + p->Dv - turn(p, b, h / g), place);
 		place.tensor = CPA_TENSOR_LSE;
@@ -279,32 +315,36 @@ enum cpa_status cpa_probe_judge(const struct cpa_probe *probe, const struct cpa_
 	struct cpa_error *error)
 {
 	const struct cpa_problem *p = probe->problem;
-	struct bounds bounds = bounds_of(probe, run);
-	int64_t *classes = calloc(2 * (size_t)p->Dv, sizeof *classes);
+	int64_t ncounts = p->rule.mask.head != 0 ? p->Hq : 1;
+	struct count *counts = calloc((size_t)ncounts, sizeof *counts);
+	int64_t *classes = calloc((size_t)(ncounts * 2 * p->Dv), sizeof *classes);
 	/* The row of o, that of lse, the answer. */
 	double *room = malloc((size_t)(p->Hq * p->Dv + p->Hq + 2 * p->Dv) * sizeof *room);
-	if (!classes || !room) {
-		free(classes);
-		free(room);
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging a probe");
+	bool failed = !counts || !classes || !room;
+	assert(p->rule.mask.kind != CPA_MASK_BIAS);
+	if (!failed) {
+		struct judging j = {.probe = probe,
+			.finding = finding,
+			.o = o,
+			.lse = lse,
+			.got_o = room,
+			.got_lse = room + p->Hq * p->Dv,
+			.bounds = bounds_of(probe, run),
+			.counts = counts,
+			.answer = {.o = room + p->Hq * p->Dv + p->Hq}};
+		for (int64_t i = 0; i < ncounts; i++, classes += 2 * p->Dv)
+			counts[i] = (struct count){
+				.probe = probe, .classes = {classes, classes + p->Dv}};
+		classes -= ncounts * 2 * p->Dv;
+		*finding = (struct cpa_probe_finding){
+			.ratio = 0.0, .batch = -1, .token = -1, .head = -1, .dim = -1};
+		for (int64_t b = 0; b < p->B; b++)
+			for (int64_t t = 0; t < p->Sq; t++)
+				judge_token(&j, b, t);
 	}
-	struct count count = {.probe = probe, .classes = {classes, classes + p->Dv}};
-	struct judging j = {.probe = probe,
-		.finding = finding,
-		.o = o,
-		.lse = lse,
-		.got_o = room,
-		.got_lse = room + p->Hq * p->Dv,
-		.answer = {.o = room + p->Hq * p->Dv + p->Hq}};
-	*finding = (struct cpa_probe_finding){
-		.ratio = 0.0, .batch = -1, .token = -1, .head = -1, .dim = -1};
-	for (int64_t b = 0; b < p->B; b++)
-		for (int64_t t = 0; t < p->Sq; t++) {
-			move_to(&count, cpa_rule_row(p, b, t));
-			answer_row(&count, &bounds, &j.answer);
-			judge_token(&j, b, t);
-		}
+	free(counts);
 	free(classes);
 	free(room);
-	return CPA_OK;
+	return failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging a probe")
+		      : CPA_OK;
 }

@@ -18,11 +18,26 @@
 
 #include "harness/inputs.h"
 
+/*
+ * The problem that the probes run in place of a call's: the same schedules, and answers that
+ * are ratios of counts.  A bias becomes the mask of what it leaves visible, and every sink 0: one
+ * more key of score 0 and value 0.
+ */
+struct cpa_probe_problem {
+	struct cpa_problem problem;
+	bool differs; /* from the call's: executors must be given this one */
+	void *mask;   /* owned */
+	double *sink;
+};
+enum cpa_status cpa_probe_problem_init(struct cpa_probe_problem *it,
+	const struct cpa_problem *problem, struct cpa_error *error);
+void cpa_probe_problem_fini(struct cpa_probe_problem *it);
+
 enum cpa_probe_kind { CPA_PROBE_COUNT, CPA_PROBE_HIDDEN, CPA_NPROBES };
 const char *cpa_probe_name(enum cpa_probe_kind kind);
 
 struct cpa_probe {
-	const struct cpa_problem *problem; /* borrowed */
+	const struct cpa_problem *problem; /* of a cpa_probe_problem; borrowed */
 	enum cpa_probe_kind kind;
 	struct cpa_range window; /* keys whose value is one-hot; 0 elsewhere */
 	double q, k; /* feature 0 of every query and of hidden keys; other features are 0 */

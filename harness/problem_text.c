@@ -4,20 +4,26 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/options.h"
 #include "harness/parse.h"
+#include "harness/problem_rule.h"
 #include "harness/suggest.h"
 #include "harness/text.h"
 
-enum key { B, H, HQ, HKV, D, DV, S, SQ, SKV, DTYPE, SCALE, CAUSAL, OFFSET, LSE, NKEYS };
-static const char *const key_names[NKEYS] = { "B", "H", "Hq", "Hkv", "D", "Dv", "S", "Sq",
-	"Skv", "dtype", "scale", "causal", "offset", "lse" };
-static const char *const later_keys[] = { "window", "key_lengths", "documents", "segments",
-	"segments_kv", "mask", "bias", "sink" };
-enum { NLATER = sizeof later_keys / sizeof later_keys[0], MAX_TEXT = 4096 };
+enum key { B, H, HQ, HKV, D, DV, S, SQ, SKV, DTYPE, SCALE, CAUSAL, OFFSET, LSE, WINDOW,
+	KEY_LENGTHS, DOCUMENTS, MASK, SINK, SEGMENTS, SEGMENTS_KV, NKEYS };
+static const struct {
+	const char *name, *example;
+} keys[NKEYS] = { { "B", "2" }, { "H", "8" }, { "Hq", "8" }, { "Hkv", "2" }, { "D", "64" },
+	{ "Dv", "64" }, { "S", "64" }, { "Sq", "64" }, { "Skv", "64" }, { "dtype", "fp32" },
+	{ "scale", "0.125" }, { "causal", "yes" }, { "offset", "64" }, { "lse", "no" },
+	{ "window", "128:0" }, { "key_lengths", "64" }, { "documents", "0:64" },
+	{ "mask", "bool:1x1x1xK:1" }, { "sink", "0.5" },
+	{ "segments", "text:16:replicated/image:48:split" },
+	{ "segments_kv", "text:16:replicated/image:48:split" } };
+enum { MAX_TEXT = 65536 };
 
 /* What the text says, before defaults. */
 struct reading {
@@ -25,20 +31,24 @@ struct reading {
 	int64_t number[NKEYS];
 	enum cpa_dtype dtype;
 	double scale;
+	const char *text[NKEYS]; /* of the parts of a rule, which need the sizes first */
 };
 
 static enum cpa_status unknown_key(const char *name, struct cpa_error *error)
 {
+	const char *names[NKEYS];
 	char near[80];
 
-	for (int i = 0; i < NLATER; i++)
-		if (strcmp(name, later_keys[i]) == 0)
-			return cpa_fail(error, CPA_INVALID,
-				"--problem: the key %s is not in this version yet", name);
-	cpa_suggest_text(name, key_names, NKEYS, near, sizeof near);
+	for (int i = 0; i < NKEYS; i++)
+		names[i] = keys[i].name;
+	if (strcmp(name, "bias") == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--problem: a bias is a kind of mask; write mask=bias:1x1x1xK:1");
+	cpa_suggest_text(name, names, NKEYS, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID,
 		"--problem: unknown key '%.60s'%s (keys: B, H or Hq and Hkv, D, "
-		"Dv, S or Sq and Skv, dtype, scale, causal, offset, lse, layout)",
+		"Dv, S or Sq and Skv, dtype, scale, causal, offset, window, key_lengths, "
+		"documents, segments, segments_kv, mask, sink, lse, layout)",
 		name, near);
 }
 
@@ -71,15 +81,15 @@ static enum cpa_status read_value(enum key key, const char *value, struct readin
 {
 	char what[40];
 
-	snprintf(what, sizeof what, "--problem %s", key_names[key]);
+	snprintf(what, sizeof what, "--problem %s", keys[key].name);
 	if (key == CAUSAL || key == LSE)
 		return read_flag(what, value, &reading->number[key], error);
 	if (!value || value[0] == '\0')
 		return cpa_fail(error, CPA_INVALID, "%s: a value is missing; write %s=%s", what,
-			key_names[key],
-			key == DTYPE           ? "fp32"
-				: key == SCALE ? "0.125"
-					       : "64");
+			keys[key].name, keys[key].example);
+	reading->text[key] = value;
+	if (key >= WINDOW)
+		return CPA_OK;
 	if (key == DTYPE)
 		return read_dtype(what, value, &reading->dtype, error);
 	if (key == SCALE)
@@ -107,7 +117,7 @@ static enum cpa_status read_item(char *item, struct reading *reading, struct cpa
 			"--problem layout: only BSHD is in this version, not '%.60s'",
 			value ? value : "");
 	}
-	while (key < NKEYS && strcmp(item, key_names[key]) != 0)
+	while (key < NKEYS && strcmp(item, keys[key].name) != 0)
 		key++;
 	if (key == NKEYS)
 		return unknown_key(item, error);
@@ -117,16 +127,21 @@ static enum cpa_status read_item(char *item, struct reading *reading, struct cpa
 	return read_value((enum key)key, value, reading, error);
 }
 
-static enum cpa_status read_items(const char *text, struct reading *reading,
-	struct cpa_error *error)
+/* What is read points into the arena. */
+static enum cpa_status read_items(const char *text, struct cpa_arena *arena,
+	struct reading *reading, struct cpa_error *error)
 {
-	char copy[MAX_TEXT];
+	size_t n = strlen(text);
+	char *copy;
 	enum cpa_status status = CPA_OK;
 
-	if (strlen(text) >= sizeof copy)
+	if (n >= MAX_TEXT)
 		return cpa_fail(error, CPA_INVALID, "--problem: longer than %d characters",
 			MAX_TEXT - 1);
-	snprintf(copy, sizeof copy, "%s", text);
+	copy = cpa_arena_alloc(arena, n + 1);
+	if (!copy)
+		return cpa_fail(error, CPA_NO_MEMORY, "--problem: out of memory");
+	memcpy(copy, text, n);
 	for (char *item = copy, *comma; item && status == CPA_OK; item = comma) {
 		comma = strchr(item, ',');
 		if (comma)
@@ -151,14 +166,16 @@ static enum cpa_status check_keys(const struct reading *r, struct cpa_error *err
 			r->has[SQ]            ? "Sq needs Skv beside it"
 				: r->has[SKV] ? "Skv needs Sq beside it"
 					      : "S is required, or Sq and Skv; write S=64");
-	if (r->has[OFFSET] && !r->number[CAUSAL])
-		return cpa_fail(error, CPA_INVALID, "--problem: offset needs causal beside it");
-	if (r->number[CAUSAL] && !r->has[OFFSET] && !r->has[S] &&
+	if (r->has[OFFSET] && !r->number[CAUSAL] && !r->has[WINDOW])
+		return cpa_fail(error, CPA_INVALID,
+			"--problem: offset needs causal or window beside it");
+	if ((r->number[CAUSAL] || r->has[WINDOW]) && !r->has[OFFSET] && !r->has[S] &&
 		r->number[SQ] != r->number[SKV])
 		return cpa_fail(error, CPA_INVALID,
-			"--problem: causal with Sq != Skv needs offset=, the position "
-			"of query 0 on the key axis (offset=%" PRId64 " lets the last query "
-								      "see the last key)",
+			"--problem: %s with Sq != Skv needs offset=, the position "
+			"of query 0 on the key axis (offset=%" PRId64 " puts the last query "
+								      "at the last key)",
+			r->number[CAUSAL] ? "causal" : "window",
 			r->number[SKV] - r->number[SQ]);
 	return CPA_OK;
 }
@@ -169,7 +186,23 @@ static int64_t first_given(const struct reading *r, enum key key, enum key inste
 	return r->has[key] ? r->number[key] : r->has[instead] ? r->number[instead] : otherwise;
 }
 
-enum cpa_status cpa_problem_parse(const char *text, bool default_lse,
+static enum cpa_status make_rule(const struct reading *r, struct cpa_arena *arena,
+	struct cpa_problem *problem, struct cpa_error *error)
+{
+	const struct cpa_rule_text text = { r->text[WINDOW], r->text[KEY_LENGTHS],
+		r->text[DOCUMENTS], r->text[MASK], r->text[SINK] };
+	enum cpa_status status;
+
+	problem->rule.causal = r->number[CAUSAL] != 0;
+	problem->rule.offset = r->number[OFFSET];
+	status = cpa_rule_parse(&text, arena, problem, error);
+	/* Beside a window without bounds it means nothing. */
+	if (!problem->rule.causal && !problem->rule.window)
+		problem->rule.offset = 0;
+	return status;
+}
+
+enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa_arena *arena,
 	struct cpa_problem *problem, struct cpa_error *error)
 {
 	struct reading r = { .dtype = CPA_DTYPE_FP64 };
@@ -177,7 +210,7 @@ enum cpa_status cpa_problem_parse(const char *text, bool default_lse,
 	enum cpa_status status;
 
 	r.number[LSE] = default_lse;
-	status = read_items(text, &r, error);
+	status = read_items(text, arena, &r, error);
 	if (status == CPA_OK)
 		status = check_keys(&r, error);
 	if (status != CPA_OK)
@@ -191,10 +224,18 @@ enum cpa_status cpa_problem_parse(const char *text, bool default_lse,
 	made.Skv = first_given(&r, SKV, S, 0);
 	made.dtype = r.dtype;
 	made.scale = r.has[SCALE] ? r.scale : 1 / sqrt((double)made.D);
-	made.rule.causal = r.number[CAUSAL] != 0;
-	made.rule.offset = r.number[OFFSET];
 	made.lse = r.number[LSE] != 0;
 	status = cpa_problem_check(&made, error);
+	if (status == CPA_OK)
+		status = make_rule(&r, arena, &made, error);
+	if (status == CPA_OK && r.has[SEGMENTS])
+		status = cpa_segments_parse("segments", r.text[SEGMENTS], arena, &made.segments,
+			&made.nsegments, error);
+	if (status == CPA_OK && r.has[SEGMENTS_KV])
+		status = cpa_segments_parse("segments_kv", r.text[SEGMENTS_KV], arena,
+			&made.segments_kv, &made.nsegments_kv, error);
+	if (status == CPA_OK)
+		status = cpa_problem_check(&made, error);
 	if (status == CPA_OK)
 		*problem = made;
 	return status;
@@ -208,18 +249,6 @@ static void put_pair(struct cpa_text *w, const char *both, const char *first, in
 		cpa_text_put(w, ",%s=%" PRId64, both, a);
 	else
 		cpa_text_put(w, ",%s=%" PRId64 ",%s=%" PRId64, first, a, second, b);
-}
-
-/* The fewest digits that read back as the same number. */
-static void put_scale(struct cpa_text *w, double scale)
-{
-	char number[40];
-	int digits = 1;
-
-	do
-		snprintf(number, sizeof number, "%.*g", digits, scale);
-	while (strtod(number, NULL) != scale && digits++ < 17);
-	cpa_text_put(w, ",scale=%s", number);
 }
 
 void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t size)
@@ -237,12 +266,18 @@ void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t siz
 		cpa_text_put(&w, ",Dv=%" PRId64, problem->Dv);
 	cpa_text_put(&w, ",dtype=%s", cpa_dtype_name(problem->dtype));
 	if (problem->scale != 1 / sqrt((double)problem->D))
-		put_scale(&w, problem->scale);
+		cpa_text_put_number(&w, ",scale=", problem->scale);
 	if (problem->rule.causal)
 		cpa_text_put(&w, ",causal");
-	if (problem->rule.causal && (problem->rule.offset != 0 || problem->Sq != problem->Skv))
+	if ((problem->rule.causal || problem->rule.window) &&
+		(problem->rule.offset != 0 || problem->Sq != problem->Skv))
 		cpa_text_put(&w, ",offset=%" PRId64, problem->rule.offset);
+	cpa_rule_print(&w, problem);
 	cpa_text_put(&w, problem->lse ? ",lse" : ",lse=no");
+	cpa_segments_print(&w, "segments", problem->segments, problem->nsegments);
+	cpa_segments_print(&w, "segments_kv", problem->segments_kv, problem->nsegments_kv);
 	if (problem->kv_replicated)
 		cpa_text_put(&w, ",segments_kv=kv:%" PRId64 ":replicated", problem->Skv);
+	if (w.used + 1 == size && size > 8) /* full, or full to the last character */
+		memcpy(text + size - 4, "...", 4);
 }

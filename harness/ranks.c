@@ -66,16 +66,26 @@ enum cpa_status cpa_ranks_plan(struct cpa_ranks *ranks, const struct cpa_problem
 	return s;
 }
 
+static void stop(struct cpa_ranks *ranks)
+{
+	for (int rank = 0; ranks->execs && rank < ranks->W; rank++) {
+		cpa_exec_destroy(ranks->execs[rank]);
+		ranks->execs[rank] = NULL;
+	}
+	cpa_fake_world_destroy(ranks->world);
+	ranks->world = NULL;
+	free(ranks->staging);
+	ranks->staging = NULL;
+	ranks->ran = false;
+}
+
 void cpa_ranks_fini(struct cpa_ranks *ranks)
 {
-	for (int rank = 0; ranks->execs && rank < ranks->W; rank++)
-		cpa_exec_destroy(ranks->execs[rank]);
-	cpa_fake_world_destroy(ranks->world);
+	stop(ranks);
 	for (int rank = 0; ranks->schedules && rank < ranks->W; rank++)
 		cpa_schedule_destroy(ranks->schedules[rank]);
 	if (ranks->partition)
 		cpa_partition_destroy(ranks->partition);
-	free(ranks->staging);
 	cpa_arena_fini(&ranks->arena);
 }
 
@@ -129,6 +139,14 @@ enum cpa_status cpa_ranks_start(struct cpa_ranks *ranks, struct cpa_device *devi
 			error);
 	}
 	return s == CPA_OK ? check_memory(ranks, device->nbytes, "before the run", error) : s;
+}
+
+enum cpa_status cpa_ranks_restart(struct cpa_ranks *ranks, const struct cpa_problem *problem,
+	cpa_ranks_hook *hook, void *context, struct cpa_error *error)
+{
+	stop(ranks);
+	ranks->problem = problem;
+	return cpa_ranks_start(ranks, ranks->device, hook, context, error);
 }
 
 /* The buffer of a tensor on a rank as a shard of the whole array; false: the rank has none. */
@@ -242,30 +260,8 @@ static enum cpa_status fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor 
 		cpa_exec_memory(ranks->execs[rank], buffer), shard_nbytes(shard), error);
 }
 
-enum cpa_status cpa_ranks_download(
-	struct cpa_ranks *ranks, void *o, void *lse, struct cpa_error *error)
-{
-	const struct cpa_problem *p = ranks->problem;
-	void *const whole[2] = {o, lse};
-	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
-	enum cpa_status s = CPA_OK;
-	for (int i = 0; i < 2 && whole[i]; i++) {
-		/* What nobody owns stays NaN. */
-		memset(whole[i], 0xff,
-			(size_t)(p->B * p->Sq) * cpa_token_nbytes(p, tensors[i]));
-		for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++) {
-			struct cpa_shard shard;
-			bool has;
-			s = fetch(ranks, rank, tensors[i], &shard, &has, error);
-			if (s == CPA_OK && has)
-				cpa_shard_scatter(&shard, ranks->staging, whole[i]);
-		}
-	}
-	return s;
-}
-
-enum cpa_status cpa_ranks_compare(
-	struct cpa_ranks *ranks, const void *o, const void *lse, struct cpa_error *error)
+static enum cpa_status compare(struct cpa_ranks *ranks, const void *o, const void *lse,
+	const char *than, struct cpa_error *error)
 {
 	const void *const whole[2] = {o, lse};
 	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
@@ -281,11 +277,48 @@ enum cpa_status cpa_ranks_compare(
 					   &shard, ranks->staging, whole[i], &batch, &token))
 				return cpa_fail(error, CPA_MISMATCH,
 					"%s of batch %" PRId64 ", token %" PRId64
-					" (on rank %d) has other bits than in the first "
-					"interleaving",
-					cpa_tensor_name(tensors[i]), batch, token, rank);
+					" (on rank %d) has other bits %s",
+					cpa_tensor_name(tensors[i]), batch, token, rank, than);
 		}
 	return CPA_OK;
+}
+
+enum cpa_status cpa_ranks_download(
+	struct cpa_ranks *ranks, void *o, void *lse, struct cpa_error *error)
+{
+	const struct cpa_problem *p = ranks->problem;
+	void *const whole[2] = {o, lse};
+	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
+	enum cpa_status s = CPA_OK;
+	for (int i = 0; i < 2 && whole[i] && s == CPA_OK; i++) {
+		/* What nobody owns stays NaN. */
+		memset(whole[i], 0xff,
+			(size_t)(p->B * p->Sq) * cpa_token_nbytes(p, tensors[i]));
+		for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++) {
+			struct cpa_shard shard;
+			bool has;
+			s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			if (s == CPA_OK && has)
+				cpa_shard_scatter(&shard, ranks->staging, whole[i]);
+		}
+	}
+	/* Rows of replicated segments are on every rank of a batch group, and must be the same bits. */
+	if (s == CPA_OK && ranks->partition->q.replicated.n > 0)
+		s = compare(ranks, o, lse, "than another rank has", error);
+	return s;
+}
+
+enum cpa_status cpa_ranks_compare(
+	struct cpa_ranks *ranks, const void *o, const void *lse, struct cpa_error *error)
+{
+	return compare(ranks, o, lse, "than in the first interleaving", error);
+}
+
+static bool works_on(const struct cpa_partition *part, int r, int64_t token)
+{
+	struct cpa_range row = {token, token + 1};
+	return cpa_spans_ncommon_range(&part->q_block[r], row) == 1 ||
+	       cpa_spans_ncommon_range(&part->q_slice[r], row) == 1;
 }
 
 int cpa_ranks_worker(const struct cpa_ranks *ranks, int64_t batch, int64_t token, int64_t head)
@@ -295,9 +328,7 @@ int cpa_ranks_worker(const struct cpa_ranks *ranks, int64_t batch, int64_t token
 	while (at.b + 1 < part->config.batch_degree &&
 		cpa_partition_batches(part, at.b).end <= batch)
 		at.b++;
-	while (at.r + 1 < part->config.ring_degree &&
-		cpa_spans_ncommon_range(
-			&part->q_block[at.r], (struct cpa_range){token, token + 1}) == 0)
+	while (at.r + 1 < part->config.ring_degree && !works_on(part, at.r, token))
 		at.r++;
 	while (at.u + 1 < part->config.ulysses_degree &&
 		cpa_partition_heads(part, at.u).end <= head)

@@ -37,6 +37,10 @@ void cpa_ranks_fini(struct cpa_ranks *ranks);
 typedef struct cpa_exec_hook cpa_ranks_hook(void *context, int rank);
 enum cpa_status cpa_ranks_start(struct cpa_ranks *ranks, struct cpa_device *device,
 	cpa_ranks_hook *hook, void *context, struct cpa_error *error);
+/* Like start, but once more, on another problem that has the same schedules (another mask or
+ * sink). */
+enum cpa_status cpa_ranks_restart(struct cpa_ranks *ranks, const struct cpa_problem *problem,
+	cpa_ranks_hook *hook, void *context, struct cpa_error *error);
 /* Gives each rank its shards. */
 enum cpa_status cpa_ranks_upload(
 	struct cpa_ranks *ranks, const struct cpa_inputs *inputs, struct cpa_error *error);

@@ -241,6 +241,7 @@ struct reading {
 	enum cpa_dtype to;
 	char *dst;    /* where the next token goes */
 	enum cpa_recording_values allowed;
+	const struct cpa_recording_rope *rope; /* NULL: as it is */
 };
 
 /* The buffer into dst: nothing moves but for layout and type. */
@@ -264,6 +265,35 @@ static void deliver(struct reading *reading, int64_t ntokens)
 	reading->dst += (size_t)(ntokens * shape->H) * to_row;
 }
 
+/* In the type of the file, so that what is read in another type are the same numbers. */
+static void rotate(struct reading *reading, const struct cpa_span *piece)
+{
+	const struct cpa_recording_shape *shape = &reading->shape;
+	const int64_t ntokens = piece->count * piece->width, H = reading->bhsd ? 1 : shape->H;
+	const size_t row = (size_t)shape->D * cpa_dtype_nbytes(shape->dtype);
+
+	for (int64_t t = 0; t < ntokens; t++) {
+		const int64_t token = piece->start + t / piece->width * piece->stride + t % piece->width;
+
+		for (int64_t h = 0; h < shape->H; h += H)
+			cpa_ref_rope(&reading->rope->rope, reading->rope->positions[token], H, shape->dtype,
+				(char *)reading->buffer + (size_t)(h * ntokens + t * H) * row);
+	}
+}
+
+static enum cpa_status check_values(const struct reading *reading, int64_t b, const struct cpa_span *piece,
+	const char *when, struct cpa_error *error)
+{
+	const int64_t n = piece->count * piece->width * reading->shape.H * reading->shape.D;
+
+	if (cpa_recording_first_bad(reading->shape.dtype, reading->buffer, n, reading->allowed) < 0)
+		return CPA_OK;
+	return cpa_recording_refuse(error, reading->array->where, "tokens %lld to %lld of batch item %lld "
+		"hold a NaN or an infinity%s; expected finite numbers", (long long)piece->start,
+		(long long)(piece->start + (piece->count - 1) * piece->stride + piece->width - 1),
+		(long long)b, when);
+}
+
 /* `count` runs of `width` tokens from start, of batch item b. */
 static enum cpa_status read_piece(struct reading *reading, int64_t b, struct cpa_span piece,
 	struct cpa_error *error)
@@ -284,14 +314,14 @@ static enum cpa_status read_piece(struct reading *reading, int64_t b, struct cpa
 	status = cpa_h5_read_box(reading->array, &box, reading->buffer, error);
 	if (status != CPA_OK)
 		return status;
-	if (cpa_recording_first_bad(shape->dtype, reading->buffer, ntokens * shape->H * shape->D,
-		    reading->allowed) >= 0)
-		return cpa_recording_refuse(error, reading->array->where, "tokens %lld to %lld of batch item "
-			"%lld hold a NaN or an infinity; expected finite numbers", (long long)piece.start,
-			(long long)(piece.start + (piece.count - 1) * piece.stride + piece.width - 1),
-			(long long)b);
-	deliver(reading, ntokens);
-	return CPA_OK;
+	status = check_values(reading, b, &piece, "", error);
+	if (status == CPA_OK && reading->rope) {
+		rotate(reading, &piece);
+		status = check_values(reading, b, &piece, " once turned by their positions", error);
+	}
+	if (status == CPA_OK)
+		deliver(reading, ntokens);
+	return status;
 }
 
 /* Cuts the span into pieces that fit the buffer: whole runs, or parts of one. */
@@ -376,6 +406,9 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	       (cpa_spans_min(tokens) >= 0 && cpa_spans_max(tokens) < reading.shape.S));
 	reading.array = &array;
 	reading.bhsd = entry->bhsd;
+	reading.rope = *tensor == 'q' ? &entry->rope_q : &entry->rope_k;
+	if ((*tensor != 'q' && *tensor != 'k') || !reading.rope->positions)
+		reading.rope = NULL;
 	status = read_all(&reading, batches, tokens, error);
 	cpa_h5_array_close(&array);
 	return status;

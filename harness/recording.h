@@ -13,22 +13,17 @@
 
 struct cpa_recording;
 
-struct cpa_segment {
-	char name[64];
-	int64_t length;
-	bool replicated;
-};
-
 /* One call of an open file; strings and lists live as long as the recording. */
 struct cpa_call {
 	const char *name;          /* "00_layer1" */
 	struct cpa_problem problem; /* lse = true; rule and scale as recorded */
-	/* Present in the file; those that this version cannot compute yet are named in `unsupported`. */
+	/* Present in the file; all of them are in problem.rule, whose arrays the recording owns. */
 	bool has_o, has_lse, has_mask, has_window, has_documents, has_key_lengths, has_sink;
+	bool has_positions;        /* q and k lie there before RoPE, and are read after it */
 	int nsegments, nsegments_kv;
 	const struct cpa_segment *segments, *segments_kv;
 	int nranks;                /* groups under ranks/; 0: none */
-	const char *unsupported;   /* NULL, or "because it has a sliding window (window 47:-1); ..." */
+	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
 };
 
@@ -49,7 +44,8 @@ const char *cpa_recording_call_name(const struct cpa_recording *recording, int i
 /*
  * Reads one shard by hyperslab: tensor "q" "k" "v" "o" "lse", batches x tokens x all heads, into
  *   dst [batches, tokens, H, D] of dtype `to`, dense BSHD whatever the layout of the file
- * lse has D = 1.  Nothing but the shard is read (chunks that touch it, for compressed files).
+ * lse has D = 1.  Where the call has positions, q and k are turned by them, in double and with one
+ * rounding to the type of the file, before anything else.  Nothing but the shard is read (chunks that touch it, for compressed files).
  */
 enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const char *tensor,
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
@@ -58,7 +54,8 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 /*
  * Writes a file with one call, to a temporary name beside path that is renamed when complete.
  * The file is made in memory first, which takes about twice its size for a moment.
- * q k v dense BSHD of problem->dtype; o (problem->dtype) and lse (its dtype) may be NULL.
+ * q k v dense BSHD of problem->dtype; o (problem->dtype) and lse (its dtype) may be NULL.  The rule goes
+ * with it, the mask in its own shape.
  */
 enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,

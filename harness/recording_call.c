@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Offsets beyond this cannot be told from no rule at all, and i + offset must not overflow. */
+/* Offsets and windows beyond this cannot be told from no rule at all, and i + offset must not overflow. */
 static const int64_t max_offset = INT64_C(1) << 60;
 
 static bool is_lse(const char *name)
@@ -201,9 +201,10 @@ static enum cpa_status read_bounds(struct cpa_recording *recording, struct cpa_r
 	if (window[0] < -1 || window[1] < -1)
 		return cpa_fail(error, CPA_INVALID, "%s@window: is (%lld, %lld); expected -1 (no bound) or "
 			"more", entry->where, (long long)window[0], (long long)window[1]);
-	if (window[0] >= 0 || window[1] >= 0)
-		cpa_recording_add(&entry->unsupported, ", ", "a sliding window (window %lld:%lld)",
-			(long long)window[0], (long long)window[1]);
+	/* A bound that no key can pass is none, and adding to it must not overflow. */
+	problem->rule.left = window[0] > max_offset ? -1 : window[0];
+	problem->rule.right = window[1] > max_offset ? -1 : window[1];
+	problem->rule.window = problem->rule.left >= 0 || problem->rule.right >= 0;
 	status = cpa_recording_integers(recording, entry->where, "causal_offset", false, 1,
 		&problem->rule.offset, &present, error);
 	if (status != CPA_OK)
@@ -261,7 +262,7 @@ static void note_unknown(struct cpa_recording_entry *entry)
 		"events", "config", "ranks", NULL};
 	static const char *const attributes[] = {"scale", "causal", "causal_offset", "window", "layout",
 		"dtype", "recorded_heads", "source", "model", "layer", "step", "note", "dropout_p",
-		"guidance", "branches", NULL};
+		"guidance", "branches", "rope_base", "rope_pairs", NULL};
 
 	cpa_recording_note_unknown(entry, &entry->links, links, "");
 	cpa_recording_note_unknown(entry, &entry->attributes, attributes, "@");
@@ -318,9 +319,10 @@ enum cpa_status cpa_recording_shape_call(struct cpa_recording *recording,
 enum cpa_status cpa_recording_scan_call(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error)
 {
-	static const char *const finite[] = {"q", "k", "v", "o", "o_f64", "sink"};
-	static const char *const minus_inf[] = {"lse", "lse_f64", "mask"};
-	const int nfinite = sizeof finite / sizeof *finite, n = nfinite + 3;
+	static const char *const finite[] = {"q", "k", "v", "o", "o_f64"};
+	static const char *const minus_inf[] = {"lse", "lse_f64"};
+	const int nfinite = sizeof finite / sizeof *finite, n = nfinite + 2;
+	struct cpa_error reason;
 	enum cpa_status status = CPA_OK;
 
 	for (int i = 0; i < n && status == CPA_OK; i++) {
@@ -338,5 +340,11 @@ enum cpa_status cpa_recording_scan_call(struct cpa_recording *recording,
 			i < nfinite ? CPA_VALUES_FINITE : CPA_VALUES_FINITE_OR_MINUS_INF, error);
 		cpa_h5_array_close(&array);
 	}
-	return status == CPA_OK ? cpa_recording_ranks(recording, entry, error) : status;
+	if (status != CPA_OK || (status = cpa_recording_mask_data(recording, entry, error)) != CPA_OK ||
+	    (status = cpa_recording_sink_data(recording, entry, error)) != CPA_OK)
+		return status;
+	/* Again, with the data that are part of the problem. */
+	if (cpa_problem_check(&entry->call.problem, &reason) != CPA_OK)
+		return cpa_recording_refuse(error, entry->where, "%s", reason.text);
+	return cpa_recording_ranks(recording, entry, error);
 }

@@ -115,6 +115,11 @@ void cpa_h5_close(struct cpa_h5 *file)
 	free(file);
 }
 
+uint64_t cpa_h5_file_nbytes(const struct cpa_h5 *file)
+{
+	return file->nbytes;
+}
+
 enum cpa_h5_object cpa_h5_object(const struct cpa_h5 *file, const char *path)
 {
 	hid_t id = H5Oopen(file->id, path, H5P_DEFAULT);

@@ -26,6 +26,7 @@ enum cpa_status cpa_h5_open(const char *path, struct cpa_h5 **file, struct cpa_e
 enum cpa_status cpa_h5_open_image(const void *image, size_t nbytes, struct cpa_h5 **file,
 	struct cpa_error *error);
 void cpa_h5_close(struct cpa_h5 *file);
+uint64_t cpa_h5_file_nbytes(const struct cpa_h5 *file);
 
 enum cpa_h5_object { CPA_H5_NOTHING, CPA_H5_GROUP, CPA_H5_DATASET, CPA_H5_OTHER };
 enum cpa_h5_object cpa_h5_object(const struct cpa_h5 *file, const char *path);
@@ -93,11 +94,16 @@ void cpa_h5_write_group(struct cpa_h5 *file, const char *path);
 void cpa_h5_write_integer(struct cpa_h5 *file, const char *path, const char *attribute, int64_t value);
 void cpa_h5_write_double(struct cpa_h5 *file, const char *path, const char *attribute, double value);
 void cpa_h5_write_string(struct cpa_h5 *file, const char *path, const char *attribute, const char *value);
-/* Datasets: n lengths or strings in one dimension; a float array of any rank. */
+/* An attribute of one dimension. */
+void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char *attribute, int64_t n,
+	const int64_t *values);
+/* Datasets: n lengths or strings in one dimension; an array of floats or of bytes of any rank. */
 void cpa_h5_write_integers(struct cpa_h5 *file, const char *path, int64_t n, const int64_t *values);
 void cpa_h5_write_strings(struct cpa_h5 *file, const char *path, int64_t n, const char *const *values);
 void cpa_h5_write_array(struct cpa_h5 *file, const char *path, enum cpa_dtype dtype, int rank,
 	const int64_t *dims, const void *data);
+void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const int64_t *dims,
+	const uint8_t *data);
 /* The bytes of the finished file, to be given to free(). */
 enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, struct cpa_error *error);
 

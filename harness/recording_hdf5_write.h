@@ -46,11 +46,10 @@ void cpa_h5_write_group(struct cpa_h5 *file, const char *path)
 	note(file, path, NULL, group >= 0 && H5Gclose(group) >= 0);
 }
 
-/* A scalar attribute; type is closed. */
-static void write_attribute(struct cpa_h5 *file, const char *path, const char *attribute, hid_t type,
-	hid_t memory_type, const void *value)
+/* type and space are closed. */
+static void write_values(struct cpa_h5 *file, const char *path, const char *attribute, hid_t type,
+	hid_t memory_type, hid_t space, const void *value)
 {
-	hid_t space = H5Screate(H5S_SCALAR);
 	hid_t id = H5Acreate_by_name(file->id, path, attribute, type, space, H5P_DEFAULT, H5P_DEFAULT,
 		H5P_DEFAULT);
 	bool worked = id >= 0 && H5Awrite(id, memory_type, value) >= 0;
@@ -60,6 +59,22 @@ static void write_attribute(struct cpa_h5 *file, const char *path, const char *a
 	note(file, path, attribute, worked);
 	H5Sclose(space);
 	H5Tclose(type);
+}
+
+/* A scalar; type is closed. */
+static void write_attribute(struct cpa_h5 *file, const char *path, const char *attribute, hid_t type,
+	hid_t memory_type, const void *value)
+{
+	write_values(file, path, attribute, type, memory_type, H5Screate(H5S_SCALAR), value);
+}
+
+void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char *attribute, int64_t n,
+	const int64_t *values)
+{
+	const hsize_t extent = (hsize_t)n;
+
+	write_values(file, path, attribute, H5Tcopy(H5T_STD_I64LE), H5T_NATIVE_INT64,
+		H5Screate_simple(1, &extent, NULL), values);
 }
 
 void cpa_h5_write_integer(struct cpa_h5 *file, const char *path, const char *attribute, int64_t value)
@@ -141,6 +156,12 @@ void cpa_h5_write_array(struct cpa_h5 *file, const char *path, enum cpa_dtype dt
 
 	H5Tset_order(memory_type, H5Tget_order(H5T_NATIVE_INT));
 	write_dataset(file, path, file_type(dtype), memory_type, rank, dims, data);
+}
+
+void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const int64_t *dims,
+	const uint8_t *data)
+{
+	write_dataset(file, path, H5Tcopy(H5T_STD_U8LE), H5Tcopy(H5T_NATIVE_UINT8), rank, dims, data);
 }
 
 enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, struct cpa_error *error)

@@ -1,6 +1,6 @@
 /*
  * recording_keys.c - what in a call decides which keys a query sees, and how the sequence is made up:
- * mask, key lengths, documents, segments, positions, sink.
+ * key lengths, documents, segments, positions.
  */
 #include "harness/recording_rules.h"
 
@@ -108,29 +108,44 @@ static enum cpa_status visit_document(const struct cpa_h5_array *array, const st
 	return CPA_OK;
 }
 
+/* Reads a list that walk() has found good, and closes it. */
+static enum cpa_status keep_list(struct cpa_recording *recording, struct cpa_h5_array *array,
+	enum cpa_status status, const int64_t **list, struct cpa_error *error)
+{
+	int64_t *values = NULL;
+
+	if (status == CPA_OK) {
+		values = cpa_arena_alloc(&recording->arena, (size_t)array->count * sizeof *values);
+		status = values ? cpa_h5_read_integers(array, 0, array->count, values, error)
+				: cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	}
+	cpa_h5_array_close(array);
+	if (status == CPA_OK)
+		*list = values;
+	return status;
+}
+
 static enum cpa_status read_key_lengths(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error)
 {
+	struct cpa_problem *problem = &entry->call.problem;
 	struct cpa_h5_array array;
 	enum cpa_status status;
 
 	entry->call.has_key_lengths = cpa_recording_has(&entry->links, "key_lengths");
 	if (!entry->call.has_key_lengths)
 		return CPA_OK;
-	status = open_exact(recording, entry, "key_lengths", CPA_H5_INTEGER, entry->call.problem.B, &array,
-		error);
+	status = open_exact(recording, entry, "key_lengths", CPA_H5_INTEGER, problem->B, &array, error);
 	if (status != CPA_OK)
 		return status;
-	status = walk(&array, visit_key_length, &entry->call.problem, error);
-	cpa_h5_array_close(&array);
-	cpa_recording_add(&entry->unsupported, ", ", "key lengths (key_lengths)");
-	return status;
+	status = walk(&array, visit_key_length, problem, error);
+	return keep_list(recording, &array, status, &problem->rule.key_lengths, error);
 }
 
 static enum cpa_status read_documents(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error)
 {
-	const struct cpa_problem *problem = &entry->call.problem;
+	struct cpa_problem *problem = &entry->call.problem;
 	struct cpa_h5_array array;
 	enum cpa_status status;
 
@@ -143,63 +158,15 @@ static enum cpa_status read_documents(struct cpa_recording *recording, struct cp
 	if (problem->Sq != problem->Skv)
 		status = cpa_recording_refuse(error, array.where, "with %lld queries and %lld keys; documents "
 			"need as many keys as queries", (long long)problem->Sq, (long long)problem->Skv);
-	else if (array.count < 2)
-		status = cpa_recording_refuse(error, array.where, "has %lld elements; expected 2 or more: the "
-			"start of each document and the end", (long long)array.count);
+	else if (array.count < 2 || array.count > CPA_H5_MAX_VALUES)
+		status = cpa_recording_refuse(error, array.where, "has %lld elements; expected 2 to %d: the "
+			"start of each document and the end", (long long)array.count,
+			(int)CPA_H5_MAX_VALUES);
 	else
 		status = walk(&array, visit_document, problem, error);
-	cpa_h5_array_close(&array);
-	cpa_recording_add(&entry->unsupported, ", ", "%lld packed documents (documents)",
-		(long long)array.count - 1);
-	return status;
-}
-
-/* ---- mask ------------------------------------------------------------------------------------ */
-
-static enum cpa_status check_mask(const struct cpa_recording_entry *entry,
-	const struct cpa_h5_array *array, struct cpa_error *error)
-{
-	const struct cpa_problem *problem = &entry->call.problem;
-	const int64_t full[4] = {problem->B, problem->Hq, problem->Sq, problem->Skv};
-	bool fits = array->rank >= 1 && array->rank <= 4;
-	char dims[100];
-
-	if (array->class != CPA_H5_FLOAT && array->class != CPA_H5_INTEGER && array->class != CPA_H5_TRUTH)
-		return cpa_recording_refuse(error, array->where, "is of type %s; expected truth values "
-			"(integers, or the enum {FALSE, TRUE}) or floats", array->type);
-	for (int i = 0; fits && i < array->rank; i++) {
-		int64_t size = array->dims[array->rank - 1 - i];
-
-		fits = size == 1 || size == full[3 - i];
-	}
-	if (fits)
-		return CPA_OK;
-	cpa_recording_print_dims(array, dims, sizeof dims);
-	return cpa_recording_refuse(error, array->where, "has the shape %s, which does not broadcast to "
-		"[B,Hq,Sq,Skv] = [%lld,%lld,%lld,%lld]: expected each size, from the right, to be 1 or the full "
-		"one", dims, (long long)full[0], (long long)full[1], (long long)full[2], (long long)full[3]);
-}
-
-static enum cpa_status read_mask(struct cpa_recording *recording, struct cpa_recording_entry *entry,
-	struct cpa_error *error)
-{
-	char where[CPA_H5_WHERE];
-	struct cpa_h5_array array;
-	enum cpa_status status;
-
-	entry->call.has_mask = cpa_recording_has(&entry->links, "mask");
-	if (!entry->call.has_mask)
-		return CPA_OK;
-	cpa_recording_join(where, entry->where, '/', "mask");
-	if (cpa_h5_object(recording->file, where) != CPA_H5_DATASET)
-		return cpa_recording_refuse(error, where, "not a dataset; expected truth values or floats");
-	status = cpa_h5_array_open(recording->file, where, NULL, &array, error);
-	if (status != CPA_OK)
-		return status;
-	status = check_mask(entry, &array, error);
-	cpa_h5_array_close(&array);
-	cpa_recording_add(&entry->unsupported, ", ", "a dense mask (mask, %s)",
-		array.class == CPA_H5_FLOAT ? "added to the scores" : "truth values");
+	status = keep_list(recording, &array, status, &problem->rule.documents, error);
+	if (status == CPA_OK)
+		problem->rule.ndocuments = array.count - 1;
 	return status;
 }
 
@@ -300,27 +267,6 @@ static enum cpa_status read_segments(struct cpa_recording *recording, struct cpa
 	return CPA_OK;
 }
 
-/* Notes what of the segments cannot be computed; returns whether the only one is replicated. */
-static bool judge_segments(struct cpa_recording_entry *entry, const struct cpa_segment *segments, int n,
-	bool keys)
-{
-	const struct cpa_segment *only = NULL;
-	int held = 0;
-
-	for (int i = 0; i < n; i++) {
-		if (segments[i].length > 0) {
-			only = &segments[i];
-			held++;
-		}
-	}
-	if (held > 1)
-		cpa_recording_add(&entry->unsupported, ", ", "%d %ssegments (%s)", held, keys ? "key " : "",
-			keys ? "segments_kv" : "segments");
-	else if (only && only->replicated && !keys)
-		cpa_recording_add(&entry->unsupported, ", ", "a replicated query segment (segments)");
-	return held == 1 && only->replicated;
-}
-
 static enum cpa_status read_both_segments(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error)
 {
@@ -332,7 +278,8 @@ static enum cpa_status read_both_segments(struct cpa_recording *recording,
 			&call->nsegments, error);
 		if (status != CPA_OK)
 			return status;
-		judge_segments(entry, call->segments, call->nsegments, false);
+		call->problem.segments = call->segments;
+		call->problem.nsegments = call->nsegments;
 	}
 	if (!cpa_recording_has(&entry->links, "segments_kv"))
 		return CPA_OK;
@@ -341,39 +288,84 @@ static enum cpa_status read_both_segments(struct cpa_recording *recording,
 			"only segments, which describe both", entry->where);
 	status = read_segments(recording, entry, "segments_kv", call->problem.Skv, &call->segments_kv,
 		&call->nsegments_kv, error);
-	if (status == CPA_OK)
-		call->problem.kv_replicated = judge_segments(entry, call->segments_kv, call->nsegments_kv,
-			true);
+	if (status == CPA_OK) {
+		call->problem.segments_kv = call->segments_kv;
+		call->problem.nsegments_kv = call->nsegments_kv;
+	}
 	return status;
 }
 
-/* ---- positions and sink ---------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------- */
 
-static enum cpa_status read_positions(struct cpa_recording *recording, struct cpa_recording_entry *entry,
-	const char *name, int64_t S, struct cpa_error *error)
+/* rope_base and rope_pairs, of the dataset or else of the call. */
+static enum cpa_status read_rope(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *where, struct cpa_rope *rope, struct cpa_error *error)
 {
 	static const char *const pairs[] = {"half", "interleaved", NULL};
-	struct cpa_h5_array array;
-	enum cpa_status status;
-	double base = 1;
-	bool present;
-	int choice = 0;
+	const char *const places[] = {where, entry->where};
+	bool has_base = false;
+	int choice = -1;
 
-	if (!cpa_recording_has(&entry->links, name))
-		return CPA_OK;
-	status = open_exact(recording, entry, name, CPA_H5_INTEGER, S, &array, error);
+	rope->D = entry->call.problem.D;
+	for (int i = 0; i < 2; i++) {
+		enum cpa_status status = CPA_OK;
+
+		if (!has_base)
+			status = cpa_recording_number(recording, places[i], "rope_base", &rope->base, &has_base,
+				error);
+		if (status == CPA_OK && choice < 0)
+			status = cpa_recording_choice(recording, places[i], "rope_pairs", pairs, &choice, error);
+		if (status != CPA_OK)
+			return status;
+	}
+	if (!has_base)
+		return cpa_recording_refuse(error, where, "rope_base is missing; expected a number such as "
+			"10000, on the dataset or on the call");
+	if (!(rope->base > 0 && isfinite(rope->base)))
+		return cpa_recording_refuse(error, where, "rope_base is %g; expected a finite number above 0",
+			rope->base);
+	if (choice < 0)
+		return cpa_recording_refuse(error, where, "rope_pairs is missing; expected half or interleaved, "
+			"on the dataset or on the call");
+	if (rope->D % 2 != 0)
+		return cpa_recording_refuse(error, where, "q and k have the head size %lld; expected an even "
+			"one, as RoPE turns pairs", (long long)rope->D);
+	rope->pairs = (enum cpa_rope_pairs)choice;
+	return CPA_OK;
+}
+
+static enum cpa_status read_positions(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	const char *name, int64_t S, struct cpa_recording_rope *rope, struct cpa_error *error)
+{
+	struct cpa_h5_array array;
+	enum cpa_status status = open_exact(recording, entry, name, CPA_H5_INTEGER, S, &array, error);
+
 	if (status != CPA_OK)
 		return status;
-	status = cpa_recording_scan(recording, &array, CPA_VALUES_FINITE, error);
-	cpa_h5_array_close(&array);
-	if (status == CPA_OK)
-		status = cpa_recording_number(recording, array.where, "rope_base", &base, &present, error);
-	if (status == CPA_OK && !(base > 0 && isfinite(base)))
-		return cpa_recording_refuse(error, array.where, "rope_base is %g; expected a finite number "
-			"above 0", base);
-	if (status == CPA_OK)
-		status = cpa_recording_choice(recording, array.where, "rope_pairs", pairs, &choice, error);
-	cpa_recording_add(&entry->unsupported, ", ", "tokens before RoPE (%s)", name);
+	status = read_rope(recording, entry, array.where, &rope->rope, error);
+	return keep_list(recording, &array, status, &rope->positions, error);
+}
+
+/* Keys stand where the queries do unless it is said; q alone or k alone before RoPE is no attention. */
+static enum cpa_status read_both_positions(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error)
+{
+	const struct cpa_problem *problem = &entry->call.problem;
+	const bool q = cpa_recording_has(&entry->links, "positions");
+	const bool kv = cpa_recording_has(&entry->links, "positions_kv");
+	enum cpa_status status;
+
+	if (!q && !kv)
+		return CPA_OK;
+	if (!q || (!kv && problem->Sq != problem->Skv))
+		return cpa_fail(error, CPA_INVALID, "%s/%s: missing; expected the positions of %lld %s, as the "
+			"others are there", entry->where, q ? "positions_kv" : "positions",
+			(long long)(q ? problem->Skv : problem->Sq), q ? "keys" : "queries");
+	status = read_positions(recording, entry, "positions", problem->Sq, &entry->rope_q, error);
+	entry->rope_k = entry->rope_q;
+	entry->call.has_positions = true;
+	if (status == CPA_OK && kv)
+		status = read_positions(recording, entry, "positions_kv", problem->Skv, &entry->rope_k, error);
 	return status;
 }
 
@@ -384,17 +376,15 @@ enum cpa_status cpa_recording_keys(struct cpa_recording *recording, struct cpa_r
 	struct cpa_h5_array sink;
 	enum cpa_status status;
 
-	if ((status = read_mask(recording, entry, error)) != CPA_OK ||
+	if ((status = cpa_recording_mask(recording, entry, error)) != CPA_OK ||
 	    (status = read_key_lengths(recording, entry, error)) != CPA_OK ||
 	    (status = read_documents(recording, entry, error)) != CPA_OK ||
 	    (status = read_both_segments(recording, entry, error)) != CPA_OK ||
-	    (status = read_positions(recording, entry, "positions", call->problem.Sq, error)) != CPA_OK ||
-	    (status = read_positions(recording, entry, "positions_kv", call->problem.Skv, error)) != CPA_OK)
+	    (status = read_both_positions(recording, entry, error)) != CPA_OK)
 		return status;
 	call->has_sink = cpa_recording_has(&entry->links, "sink");
 	if (!call->has_sink)
 		return CPA_OK;
-	cpa_recording_add(&entry->unsupported, ", ", "a sink logit (sink)");
 	status = open_exact(recording, entry, "sink", CPA_H5_FLOAT, call->problem.Hq, &sink, error);
 	if (status == CPA_OK)
 		cpa_h5_array_close(&sink);

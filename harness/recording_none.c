@@ -51,6 +51,7 @@ void cpa_h5_close(struct cpa_h5 *file)
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
+UNREACHABLE(uint64_t cpa_h5_file_nbytes(const struct cpa_h5 *file), 0)
 UNREACHABLE(enum cpa_h5_object cpa_h5_object(const struct cpa_h5 *file, const char *path), CPA_H5_NOTHING)
 UNREACHABLE(enum cpa_status cpa_h5_links(const struct cpa_h5 *file, const char *path,
 	struct cpa_arena *arena, struct cpa_h5_names *names, struct cpa_error *error), CPA_UNSUPPORTED)
@@ -73,6 +74,8 @@ UNREACHABLE(enum cpa_status cpa_h5_read_strings(const struct cpa_h5_array *array
 UNREACHABLE(void cpa_h5_write_group(struct cpa_h5 *file, const char *path), )
 UNREACHABLE(void cpa_h5_write_integer(struct cpa_h5 *file, const char *path, const char *attribute,
 	int64_t value), )
+UNREACHABLE(void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char *attribute,
+	int64_t n, const int64_t *values), )
 UNREACHABLE(void cpa_h5_write_double(struct cpa_h5 *file, const char *path, const char *attribute,
 	double value), )
 UNREACHABLE(void cpa_h5_write_string(struct cpa_h5 *file, const char *path, const char *attribute,
@@ -83,6 +86,8 @@ UNREACHABLE(void cpa_h5_write_strings(struct cpa_h5 *file, const char *path, int
 	const char *const *values), )
 UNREACHABLE(void cpa_h5_write_array(struct cpa_h5 *file, const char *path, enum cpa_dtype dtype,
 	int rank, const int64_t *dims, const void *data), )
+UNREACHABLE(void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const int64_t *dims,
+	const uint8_t *data), )
 UNREACHABLE(enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes,
 	struct cpa_error *error), CPA_UNSUPPORTED)
 

@@ -2,7 +2,8 @@
  * recording_rules.h - private to recording*.c: an open recording and the rules of the format, cut over
  *   recording.c        opening, listing, reading shards
  *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
- *   recording_keys.c   what decides which keys a query sees: mask, lengths, documents, segments
+ *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
+ *   recording_mask.c   the dense mask and the sink, which are read whole
  *   recording_ranks.c  config and ranks
  *   recording_guard.c  a child process that looks first
  *   recording_scan.c   element values, and small helpers of all
@@ -21,6 +22,12 @@ struct cpa_recording_text {
 	size_t n;
 };
 
+/* Where the tokens of q or k stand, when they were taken before RoPE. */
+struct cpa_recording_rope {
+	struct cpa_rope rope;
+	const int64_t *positions; /* [Sq] or [Skv], in the recording's arena; NULL: after RoPE */
+};
+
 enum cpa_recording_stage { CPA_STAGE_LISTED, CPA_STAGE_SHAPED, CPA_STAGE_JUDGED };
 
 struct cpa_recording_entry {
@@ -33,6 +40,7 @@ struct cpa_recording_entry {
 	struct cpa_h5_names links, attributes;
 	bool bhsd;
 	struct cpa_call call;
+	struct cpa_recording_rope rope_q, rope_k;
 	struct cpa_recording_text unsupported, notes;
 };
 
@@ -112,6 +120,14 @@ int64_t cpa_recording_first_bad(enum cpa_dtype dtype, const void *data, int64_t 
 enum cpa_status cpa_recording_scan(const struct cpa_recording *recording,
 	const struct cpa_h5_array *array, enum cpa_recording_values allowed, struct cpa_error *error);
 
+/* Like cpa_recording_scan(), and hands each block on, as stored but in the byte order of this machine:
+ * all elements in their order, n at a time. */
+typedef enum cpa_status cpa_recording_taker(void *context, const struct cpa_h5_array *array,
+	const void *data, int64_t n, struct cpa_error *error);
+enum cpa_status cpa_recording_take(const struct cpa_recording *recording,
+	const struct cpa_h5_array *array, enum cpa_recording_values allowed, cpa_recording_taker *take,
+	void *context, struct cpa_error *error);
+
 /* Structure and small values; then the data. */
 enum cpa_status cpa_recording_shape_call(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
@@ -120,6 +136,14 @@ enum cpa_status cpa_recording_scan_call(struct cpa_recording *recording,
 /* Parts of cpa_recording_shape_call(); the problem has its sizes. */
 enum cpa_status cpa_recording_keys(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error);
+/* The mask: whether its shape and type fit; then its data, kept in its own shape. */
+enum cpa_status cpa_recording_mask(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	struct cpa_error *error);
+enum cpa_status cpa_recording_mask_data(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
+/* The data of sink. */
+enum cpa_status cpa_recording_sink_data(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
 /* config and ranks/, data included. */
 enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error);

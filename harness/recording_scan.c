@@ -286,6 +286,13 @@ static bool advance(const struct cpa_h5_array *array, struct cpa_h5_box *box, in
 enum cpa_status cpa_recording_scan(const struct cpa_recording *recording,
 	const struct cpa_h5_array *array, enum cpa_recording_values allowed, struct cpa_error *error)
 {
+	return cpa_recording_take(recording, array, allowed, NULL, NULL, error);
+}
+
+enum cpa_status cpa_recording_take(const struct cpa_recording *recording,
+	const struct cpa_h5_array *array, enum cpa_recording_values allowed, cpa_recording_taker *take,
+	void *context, struct cpa_error *error)
+{
 	struct cpa_h5_box box = {.start = {0}, .stride = {1, 1, 1, 1}, .count = {1, 1, 1, 1}};
 	int64_t size = (int64_t)cpa_h5_element_nbytes(array), step, nbuffer;
 	enum cpa_status status = CPA_OK;
@@ -312,6 +319,8 @@ enum cpa_status cpa_recording_scan(const struct cpa_recording *recording,
 		status = cpa_h5_read_box(array, &box, buffer, error);
 		if (status == CPA_OK && array->class == CPA_H5_FLOAT)
 			status = judge_block(array, &box, buffer, n, allowed, error);
+		if (status == CPA_OK && take)
+			status = take(context, array, buffer, n, error);
 		more = advance(array, &box, cut, step);
 	}
 	free(buffer);

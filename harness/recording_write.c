@@ -17,20 +17,48 @@
 
 /* ---- content --------------------------------------------------------------------------------- */
 
-/* kv_replicated is said by segments_kv, one replicated segment. */
-static void write_segments(struct cpa_h5 *file, const char *call, const char *group, const char *name,
-	int64_t length, const char *rule)
+/* Parallel arrays, in sequence order. */
+static void write_segments(struct cpa_h5 *file, const char *call, const char *group,
+	const struct cpa_segment *segments, int n)
 {
 	char path[CPA_H5_WHERE];
-	int n = snprintf(path, sizeof path, "%s/%s", call, group);
+	int used = snprintf(path, sizeof path, "%s/%s", call, group);
+	const char **texts = calloc((size_t)n + 1, sizeof *texts);
+	int64_t *lengths = calloc((size_t)n + 1, sizeof *lengths);
 
 	cpa_h5_write_group(file, path);
-	snprintf(path + n, sizeof path - (size_t)n, "/name");
-	cpa_h5_write_strings(file, path, 1, &name);
-	snprintf(path + n, sizeof path - (size_t)n, "/length");
-	cpa_h5_write_integers(file, path, 1, &length);
-	snprintf(path + n, sizeof path - (size_t)n, "/rule");
-	cpa_h5_write_strings(file, path, 1, &rule);
+	for (int i = 0; texts && lengths && i < n; i++) {
+		texts[i] = segments[i].name;
+		lengths[i] = segments[i].length;
+	}
+	if (texts && lengths) {
+		snprintf(path + used, sizeof path - (size_t)used, "/name");
+		cpa_h5_write_strings(file, path, n, texts);
+		snprintf(path + used, sizeof path - (size_t)used, "/length");
+		cpa_h5_write_integers(file, path, n, lengths);
+		for (int i = 0; i < n; i++)
+			texts[i] = segments[i].replicated ? "replicated" : "split";
+		snprintf(path + used, sizeof path - (size_t)used, "/rule");
+		cpa_h5_write_strings(file, path, n, texts);
+	}
+	free(texts);
+	free(lengths);
+}
+
+/* kv_replicated is said by segments_kv, one replicated segment. */
+static void write_all_segments(struct cpa_h5 *file, const char *call, const struct cpa_problem *p)
+{
+	struct cpa_segment queries = {.name = "queries", .length = p->Sq};
+	struct cpa_segment keys = {.name = "keys", .length = p->Skv, .replicated = true};
+
+	if (p->segments)
+		write_segments(file, call, "segments", p->segments, p->nsegments);
+	else if (p->kv_replicated)
+		write_segments(file, call, "segments", &queries, 1);
+	if (p->segments_kv)
+		write_segments(file, call, "segments_kv", p->segments_kv, p->nsegments_kv);
+	else if (p->kv_replicated)
+		write_segments(file, call, "segments_kv", &keys, 1);
 }
 
 static void write_attributes(struct cpa_h5 *file, const char *call, const struct cpa_problem *problem,
@@ -39,14 +67,18 @@ static void write_attributes(struct cpa_h5 *file, const char *call, const struct
 	static const char *const dtypes[] = {[CPA_DTYPE_FP64] = "float64", [CPA_DTYPE_FP32] = "float32",
 		[CPA_DTYPE_BF16] = "bfloat16", [CPA_DTYPE_FP16] = "float16"};
 
+	const int64_t window[2] = {problem->rule.left, problem->rule.right};
+
 	cpa_h5_write_string(file, "/", "format", "cpattn recording");
 	cpa_h5_write_integer(file, "/", "format_version", 1);
 	cpa_h5_write_double(file, call, "scale", problem->scale);
 	cpa_h5_write_string(file, call, "layout", "BSHD");
 	cpa_h5_write_string(file, call, "dtype", dtypes[problem->dtype]);
 	cpa_h5_write_integer(file, call, "causal", problem->rule.causal);
-	if (problem->rule.causal)
+	if (problem->rule.causal || problem->rule.window)
 		cpa_h5_write_integer(file, call, "causal_offset", problem->rule.offset);
+	if (problem->rule.window)
+		cpa_h5_write_integer_list(file, call, "window", 2, window);
 	if (source)
 		cpa_h5_write_string(file, call, "source", source);
 }
@@ -62,7 +94,61 @@ static void write_tensor(struct cpa_h5 *file, const char *call, const char *name
 	cpa_h5_write_array(file, path, dtype, rank, dims, data);
 }
 
-static void write_call(struct cpa_h5 *file, const char *call, const struct cpa_problem *p,
+static void write_list(struct cpa_h5 *file, const char *call, const char *name, int64_t n,
+	const int64_t *values)
+{
+	char path[CPA_H5_WHERE];
+
+	if (!values)
+		return;
+	snprintf(path, sizeof path, "%s/%s", call, name);
+	cpa_h5_write_integers(file, path, n, values);
+}
+
+/* The mask as a dense array of its own shape, whatever its strides.  dims [4] out; NULL: no memory. */
+static void *dense_mask(const struct cpa_problem *p, int64_t dims[4])
+{
+	const struct cpa_mask *mask = &p->rule.mask;
+	const size_t nbytes = mask->kind == CPA_MASK_BOOL ? 1 : cpa_dtype_nbytes(mask->dtype);
+	char *dense, *next;
+
+	dims[0] = mask->batch ? p->B : 1;
+	dims[1] = mask->head ? p->Hq : 1;
+	dims[2] = mask->query ? p->Sq : 1;
+	dims[3] = mask->key ? p->Skv : 1;
+	dense = next = malloc((size_t)(dims[0] * dims[1] * dims[2] * dims[3]) * nbytes);
+	for (int64_t b = 0; b < dims[0] && dense; b++)
+		for (int64_t h = 0; h < dims[1]; h++)
+			for (int64_t t = 0; t < dims[2]; t++)
+				for (int64_t j = 0; j < dims[3]; j++, next += nbytes)
+					memcpy(next, (const char *)mask->data +
+						(size_t)(b * mask->batch + h * mask->head +
+							t * mask->query + j * mask->key) * nbytes, nbytes);
+	return dense;
+}
+
+static bool write_mask(struct cpa_h5 *file, const char *call, const struct cpa_problem *p)
+{
+	char path[CPA_H5_WHERE];
+	int64_t dims[4];
+	void *dense;
+
+	if (p->rule.mask.kind == CPA_MASK_NONE)
+		return true;
+	dense = dense_mask(p, dims);
+	if (!dense)
+		return false;
+	snprintf(path, sizeof path, "%s/mask", call);
+	if (p->rule.mask.kind == CPA_MASK_BOOL)
+		cpa_h5_write_bytes(file, path, 4, dims, dense);
+	else
+		cpa_h5_write_array(file, path, p->rule.mask.dtype, 4, dims, dense);
+	free(dense);
+	return true;
+}
+
+/* False: out of memory. */
+static bool write_call(struct cpa_h5 *file, const char *call, const struct cpa_problem *p,
 	const void *const data[5], const char *source)
 {
 	const int64_t q[] = {p->B, p->Sq, p->Hq, p->D}, k[] = {p->B, p->Skv, p->Hkv, p->D};
@@ -76,10 +162,11 @@ static void write_call(struct cpa_h5 *file, const char *call, const struct cpa_p
 	write_tensor(file, call, "v", p->dtype, v, 4, data[2]);
 	write_tensor(file, call, "o", p->dtype, o, 4, data[3]);
 	write_tensor(file, call, "lse", cpa_problem_lse_dtype(p), o, 3, data[4]);
-	if (p->kv_replicated) {
-		write_segments(file, call, "segments", "queries", p->Sq, "split");
-		write_segments(file, call, "segments_kv", "keys", p->Skv, "replicated");
-	}
+	write_all_segments(file, call, p);
+	write_list(file, call, "key_lengths", p->B, p->rule.key_lengths);
+	write_list(file, call, "documents", p->rule.ndocuments + 1, p->rule.documents);
+	write_tensor(file, call, "sink", CPA_DTYPE_FP64, &p->Hq, 1, p->rule.sink);
+	return write_mask(file, call, p);
 }
 
 /* ---- to the disk ----------------------------------------------------------------------------- */
@@ -190,8 +277,10 @@ enum cpa_status cpa_recording_write(const char *path, const char *call, const st
 	if (status != CPA_OK)
 		return status;
 	snprintf(where, sizeof where, "/calls/%s", call);
-	write_call(file, where, problem, data, source);
-	status = cpa_h5_image(file, &image, &nbytes, error);
+	if (write_call(file, where, problem, data, source))
+		status = cpa_h5_image(file, &image, &nbytes, error);
+	else
+		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for the mask");
 	cpa_h5_close(file);
 	if (status != CPA_OK)
 		return status;

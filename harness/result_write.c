@@ -113,7 +113,7 @@ static void put_options_inputs(struct cpa_json *json, const struct cpa_options *
 
 static void put_options(struct cpa_json *json, const struct cpa_options *o)
 {
-	static const char *const rotates[] = { NULL, "p2p", "allgather", "all" };
+	static const char *const rotates[] = { NULL, "p2p", "allgather", "direct", "all" };
 
 	cpa_json_key(json, "options");
 	cpa_json_object(json);
@@ -134,7 +134,7 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	put_list(json, "sizes", &o->sizes);
 	put_list(json, "sizes_kv", &o->sizes_kv);
 	put_list(json, "head_counts", &o->head_counts);
-	put_string(json, "order", cpa_order_name(o->order));
+	put_string(json, "order", o->order_auto ? "auto" : cpa_order_name(o->order));
 	put_string(json, "heads_rule", cpa_heads_name(o->heads));
 	put_string(json, "direction", o->direction < 0 ? "down" : "up");
 	put_string(json, "partials", cpa_partials_name(o->partials));
@@ -210,16 +210,18 @@ static void put_counts(struct cpa_json *json, const struct cpa_result *r)
 		{ "bytes_sent", offsetof(struct cpa_counts, bytes_sent) },
 		{ "messages", offsetof(struct cpa_counts, messages) },
 		{ "peak_bytes", offsetof(struct cpa_counts, peak_bytes) },
-		{ "mask_bytes", 0 },
+		{ "mask_bytes", offsetof(struct cpa_counts, mask_bytes) },
 		{ "work", offsetof(struct cpa_counts, work) },
 		{ "attended", offsetof(struct cpa_counts, attended) },
 	};
 
 	for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
+		bool exists = r->counts &&
+			(fields[f].offset != offsetof(struct cpa_counts, mask_bytes) ||
+				(r->problem && r->problem->rule.mask.kind != CPA_MASK_NONE));
+
 		cpa_json_key(json, fields[f].name);
-		/* No problem of this version has a dense mask, so that there is none to count.
-		 */
-		if (!r->counts || strcmp(fields[f].name, "mask_bytes") == 0) {
+		if (!exists) {
 			cpa_json_null(json);
 			continue;
 		}

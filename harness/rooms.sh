@@ -59,7 +59,7 @@ $2 == "\"" {
 	if (room == "dist" && !runs(file) && name != "ref/ref.h" && (to != "dist" || runs(name)))
 		print $1 ": includes " name "; planners, stages and the checker see only ref/ref.h and schedules"
 }
-$2 == "<" && name ~ /^(hdf5|mpi|nccl|cudnn|simgrid)(\.h|_|\/)/ {
+$2 == "<" && name ~ /^(hdf5|cjson|mpi|nccl|cudnn|simgrid)(\.h|_|\/)/ {
 	library = name
 	sub(/[._\/].*/, "", library)
 	if (file !~ /\.c$/)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "harness/options.h"
+#include "harness/order.h"
 #include "harness/text.h"
 
 enum { MAX_WORLD = 4096 };
@@ -21,6 +22,8 @@ struct sweep {
 	void *context;
 	bool stopped;
 	int64_t nvisits;
+	enum cpa_status status; /* of lacking memory */
+	struct cpa_error *error;
 };
 
 /* ---- one configuration ------------------------------------------------------------------- */
@@ -71,19 +74,21 @@ static void visit_mesh(struct sweep *s, enum cpa_variant variant, int N, int R, 
 	config.mesh = o->mesh;
 	if (s->wide)
 		config.partial_dtype = CPA_DTYPE_FP64;
-	for (int rotate = CPA_ROTATE_P2P; rotate <= CPA_ROTATE_ALLGATHER && !s->stopped;
+	for (int rotate = CPA_ROTATE_P2P; rotate <= CPA_ROTATE_DIRECT && !s->stopped;
 		rotate++) {
+		/* The choices are in the order of the rotations. */
 		bool asked = s->rotate == CPA_ROTATE_CHOICE_ALL ||
-			(s->rotate == CPA_ROTATE_CHOICE_ALLGATHER) ==
-				(rotate == CPA_ROTATE_ALLGATHER);
+			(int)s->rotate - (int)CPA_ROTATE_CHOICE_P2P == rotate;
 
 		/* Without a ring there is nothing to rotate: one run, under the default name.
 		 */
 		if (R == 1 ? rotate != CPA_ROTATE_P2P : !asked)
 			continue;
 		config.rotate = (enum cpa_rotate)rotate;
+		if (o->order_auto)
+			s->status = cpa_order_pick(s->problem, &config, s->error);
 		s->nvisits++;
-		s->stopped = !s->visit(s->context, &config);
+		s->stopped = s->status != CPA_OK || !s->visit(s->context, &config);
 	}
 }
 
@@ -252,7 +257,8 @@ enum cpa_status cpa_sweep(const struct cpa_options *options, const struct cpa_pr
 		.problem = problem,
 		.wide = wide,
 		.visit = visit,
-		.context = context };
+		.context = context,
+		.error = error };
 	enum cpa_status status = fix(&s, error);
 
 	s.rotate =
@@ -262,13 +268,13 @@ enum cpa_status cpa_sweep(const struct cpa_options *options, const struct cpa_pr
 	if (status != CPA_OK)
 		return status;
 	if (visit_worlds(&s, options->ranks.at, options->ranks.n) > 0)
-		return CPA_OK;
+		return s.status;
 	/* Degrees that no default world holds ask for the world that they make. */
 	if (!options->ranks_asked) {
 		int64_t world = s.multiple;
 
 		if (visit_worlds(&s, &world, 1) > 0)
-			return CPA_OK;
+			return s.status;
 	}
 	return nothing_runs(&s, error);
 }

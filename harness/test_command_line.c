@@ -126,6 +126,21 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN list faults", "hop-skipped" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
+		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
+			"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
+			"--order zigzag" },
+		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --order auto",
+			"--order auto picked contiguous\n" },
+		{ "$CPATTN plan --problem S=64,causal --ranks 4 --order auto",
+			"  order zigzag:\n" },
+		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring --order auto "
+		  "--json -",
+			"\"order\": \"zigzag\"" },
+		{ "$CPATTN verify --problem S=33,H=2,D=8,causal,documents=0:20:33 --ranks 3 "
+		  "--order zigzag_documents",
+			"right" },
+		{ "$CPATTN verify --problem S=33,H=2,D=8,causal --ranks 3 --order auto",
+			"right" },
 		{ "$CPATTN plan --problem S=63 --ranks 4", "refused:" },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",

@@ -241,6 +241,58 @@ static void a_row_without_keys_is_exactly_zero_and_minus_infinity(void **state)
 	tear_down(&f);
 }
 
+static void the_truth_is_right_under_every_rule(void **state)
+{
+	(void)state;
+	static const int64_t documents[] = {0, 5, 5, 33}, lengths[] = {0, 20};
+	static const double sink[] = {0.5, -3.0, 90.0, -1e4};
+	static uint8_t visible[33 * 33];
+	static float bias[4 * 33];
+	for (int i = 0; i < 33 * 33; i++) {
+		visible[i] = i % 7 % 3 != 0;
+		bias[i % (4 * 33)] = i % 5 ? (float)(i % 11) - 5.0f : -INFINITY;
+	}
+	const struct cpa_mask masks[] = {{.kind = CPA_MASK_NONE},
+		{CPA_MASK_BOOL, CPA_DTYPE_FP32, visible, 0, 0, 33, 1, NULL},
+		{CPA_MASK_BIAS, CPA_DTYPE_FP32, bias, 0, 33, 0, 1, NULL}};
+	for (int i = 0; i < 48; i++) {
+		struct fixture f;
+		struct cpa_problem problem = usual;
+		problem.Skv = 33;
+		problem.rule = (struct cpa_rule){.window = i & 1, .left = 4, .right = 1,
+			.sink = i & 2 ? sink : NULL, .key_lengths = i & 8 ? lengths : NULL,
+			.documents = i & 4 ? documents : NULL, .ndocuments = i & 4 ? 3 : 0,
+			.mask = masks[i / 16]};
+		set_up(&f, problem, NULL);
+		if (!judge(&f)->right)
+			fail_msg("rule %d: %g, %g", i, f.judgement.o.ratio, f.judgement.lse.ratio);
+		tear_down(&f);
+	}
+}
+
+static void a_row_without_keys_is_its_sink_alone(void **state)
+{
+	(void)state;
+	static const double sink[] = {0.5, -3.0, 90.0, 0.0};
+	static const int64_t lengths[] = {0, 37};
+	struct fixture f;
+	struct cpa_problem problem = usual;
+	problem.rule.sink = sink;
+	problem.rule.key_lengths = lengths;
+	set_up(&f, problem, NULL);
+	assert_true(judge(&f)->right);
+	int64_t row = row_of(&f, 0, 20, 2);
+	assert_true(f.truth->rows[row].lse == 90.0);
+	add_to_o(&f, row, 3, 1e-30); /* 0 is exact: nothing is added up */
+	assert_false(judge(&f)->right);
+	expect_place(&f.judgement.o, 0, 20, 2, 3);
+	cpa_store(problem.dtype, f.o, row * problem.Dv + 3, 0.0);
+	cpa_store(CPA_DTYPE_FP32, f.lse, row, -INFINITY); /* as if there were no sink */
+	assert_false(judge(&f)->right);
+	expect_place(&f.judgement.lse, 0, 20, 2, -1);
+	tear_down(&f);
+}
+
 static void without_lse_only_o_is_judged(void **state)
 {
 	(void)state;
@@ -337,6 +389,8 @@ int main(void)
 		cmocka_unit_test(what_was_never_written_is_found_in_rows_that_are_not_judged),
 		cmocka_unit_test(nan_in_a_judged_row_is_worse_than_any_number),
 		cmocka_unit_test(a_row_without_keys_is_exactly_zero_and_minus_infinity),
+		cmocka_unit_test(the_truth_is_right_under_every_rule),
+		cmocka_unit_test(a_row_without_keys_is_its_sink_alone),
 		cmocka_unit_test(without_lse_only_o_is_judged),
 		cmocka_unit_test(a_head_that_is_off_everywhere_fails_the_soft_rule_alone),
 		cmocka_unit_test(few_numbers_have_no_soft_rule),

@@ -62,9 +62,14 @@ static const struct bad bad_lines[] = {
 	{ VERIFY "--varient ring", "unknown option '--varient'", "did you mean --variant?" },
 	{ VERIFY "--rings 2", "unknown option '--rings'", "did you mean --ring?" },
 	{ VERIFY "-x", "unknown option '-x'", "cpattn verify --help" },
-	{ VERIFY "--random 3", "--random is not in this version yet", "--problem" },
-	{ PLAN "--model wan", "--model is not in this version yet", "" },
-	{ PLAN "--size 8x8", "--size is not in this version yet", "" },
+	{ VERIFY "--random 3", "--random makes its own problems", "leave out --problem" },
+	{ "cpattn verify x.h5 --random 3", "--random makes its own problems", "leave out x.h5" },
+	{ "cpattn verify --random 3 --json -", "--random", "leave out --json" },
+	{ "cpattn verify --random 3 --fill digits", "--random", "leave out --fill" },
+	{ "cpattn verify --random 3 --order auto", "--random", "leave out --order auto" },
+	{ "cpattn verify --random 0", "--random: 0", "" },
+	{ PLAN "--model wan", "--model brings its own sizes", "leave out --problem" },
+	{ PLAN "--size 8x8", "--size is of a model", "--model" },
 	{ PLAN "--as deepspeed", "--as is not in this version yet", "" },
 	{ PLAN "--device ref", "plan takes no --device (verify does)", "" },
 	{ VERIFY "--best bytes", "verify takes no --best (plan does)", "" },
@@ -93,11 +98,10 @@ static const struct bad bad_lines[] = {
 	{ VERIFY "--ranks _", "expected numbers and ranges", "" },
 	{ VERIFY "--variant rng", "--variant: unknown 'rng'", "did you mean ring?" },
 	{ VERIFY "--variant ring,,ulysses", "--variant: unknown ''", "ring_anything" },
-	{ VERIFY "--rotate direct",
-		"'direct' is not in this version yet; use p2p, allgather or all", "" },
-	{ VERIFY "--rotate alltoall", "--rotate: unknown 'alltoall'", "allgather" },
-	{ VERIFY "--order auto", "'auto' is not in this version yet", "zigzag" },
-	{ VERIFY "--order zigzag_documents", "not in this version yet", "" },
+	{ VERIFY "--rotate alltoall", "--rotate: unknown 'alltoall'",
+		"p2p, allgather, direct or all" },
+	{ VERIFY "--rotate drect", "did you mean direct?", "" },
+	{ VERIFY "--order documents", "contiguous, zigzag, striped, zigzag_documents or auto", "" },
 	{ VERIFY "--order zigzg", "did you mean zigzag?", "" },
 	{ VERIFY "--split even", "--split: unknown 'even'", "equal, balanced, ceil or given" },
 	{ VERIFY "--split given", "given needs its sizes; write given:5,4,0,4", "" },
@@ -243,6 +247,13 @@ static void every_option_reaches_its_field(void **state)
 	assert_string_equal(o.junit, "a");
 	assert_string_equal(o.csv, "b");
 	assert_string_equal(o.files[1], "--y.h5");
+	cpa_options_fini(&o);
+	assert_int_equal(parse("cpattn plan --problem B=2,S=9,key_lengths=3:9,sink=0.5 "
+			       "--rotate direct",
+				 copy, &o, &error),
+		CPA_OK);
+	assert_int_equal(o.rotate, CPA_ROTATE_CHOICE_DIRECT);
+	assert_true(o.problem.rule.key_lengths[1] == 9 && o.problem.rule.sink[7] == 0.5);
 	cpa_options_fini(&o);
 	assert_int_equal(parse(PLAN "--format json --rank 0-2,5 --best work", copy, &o, &error),
 		CPA_OK);

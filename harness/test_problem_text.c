@@ -12,12 +12,28 @@
 #include "harness/options.h"
 #include "sim/sim.h"
 
+static struct cpa_arena arena;
+
+static int start(void **state)
+{
+	(void)state;
+	cpa_arena_init(&arena);
+	return 0;
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	cpa_arena_fini(&arena);
+	return 0;
+}
+
 static struct cpa_problem parse(const char *text)
 {
 	struct cpa_problem problem;
 	struct cpa_error error;
 
-	if (cpa_problem_parse(text, true, &problem, &error) != CPA_OK)
+	if (cpa_problem_parse(text, true, &arena, &problem, &error) != CPA_OK)
 		fail_msg("%s: %s", text, error.text);
 	return problem;
 }
@@ -58,9 +74,9 @@ static void lse_starts_as_the_command_says(void **state)
 	struct cpa_error error;
 
 	(void)state;
-	assert_int_equal(cpa_problem_parse("S=4", false, &p, &error), CPA_OK);
+	assert_int_equal(cpa_problem_parse("S=4", false, &arena, &p, &error), CPA_OK);
 	assert_false(p.lse);
-	assert_int_equal(cpa_problem_parse("S=4,lse", false, &p, &error), CPA_OK);
+	assert_int_equal(cpa_problem_parse("S=4,lse", false, &arena, &p, &error), CPA_OK);
 	assert_true(p.lse);
 }
 
@@ -87,9 +103,9 @@ static void bad_text_is_refused_in_a_sentence(void **state)
 		{ "Sq=64", "Sq needs Skv" },
 		{ "Skv=64", "Skv needs Sq" },
 		{ "Sq=4,Skv=9,causal", "causal with Sq != Skv needs offset=" },
-		{ "Sq=4,Skv=9,causal", "offset=5 lets the last query" },
-		{ "S=4,offset=1", "offset needs causal" },
-		{ "S=4,offset=1,causal=no", "offset needs causal" },
+		{ "Sq=4,Skv=9,causal", "offset=5 puts the last query" },
+		{ "S=4,offset=1", "offset needs causal or window" },
+		{ "S=4,offset=1,causal=no", "offset needs causal or window" },
 		{ "S=4,causal=maybe", "unknown 'maybe'" },
 		{ "S=4,dtype=fp8", "unknown dtype 'fp8'" },
 		{ "S=4,scale=0", "not a finite number above 0" },
@@ -103,14 +119,13 @@ static void bad_text_is_refused_in_a_sentence(void **state)
 		{ "S=4,nonsense=3", "unknown key 'nonsense'" },
 		{ "S=4,nonsense=3", "keys: B, H or Hq and Hkv, D" },
 		{ "S=4,s=3", "unknown key 's'" },
-		{ "S=4,window=2:2", "window is not in this version yet" },
-		{ "S=4,key_lengths=2:2", "key_lengths is not in this version yet" },
-		{ "S=4,documents=0:2", "documents is not in this version yet" },
-		{ "S=4,segments=text=512", "segments is not in this version yet" },
-		{ "S=4,segments_kv=a", "segments_kv is not in this version yet" },
-		{ "S=4,mask=bool:1x1x1xK:3", "mask is not in this version yet" },
-		{ "S=4,bias=1", "bias is not in this version yet" },
-		{ "S=4,sink=0.5", "sink is not in this version yet" },
+		{ "S=4,segments=text=512", "write name:length:split or name:length:replicated" },
+		{ "S=4,segments=text:2", "segments: 1 lengths add up to 2, expected Sq = 4" },
+		{ "S=4,segments=text:2:both/image:2", "'both', expected split or replicated" },
+		{ "S=4,segments=text:-2/image:6", "segment length" },
+		{ "S=4,segments=:4", "is not a segment" },
+		{ "S=4,segments_kv=a:4", "segments_kv with Sq = Skv = 4" },
+		{ "Sq=4,Skv=5,segments_kv=a:4:replicated", "expected Skv = 5" },
 		{ "S=4,layout=BHSD", "only BSHD is in this version" },
 		{ "S=4,Hq=4,Hkv=3", "" },
 		{ "B=9000000000000000000,S=9000000000000000000", "" },
@@ -121,7 +136,7 @@ static void bad_text_is_refused_in_a_sentence(void **state)
 		struct cpa_problem p = { .B = 77 };
 		struct cpa_error error = { "" };
 
-		if (cpa_problem_parse(cases[i][0], true, &p, &error) != CPA_INVALID ||
+		if (cpa_problem_parse(cases[i][0], true, &arena, &p, &error) != CPA_INVALID ||
 			!strstr(error.text, cases[i][1]) || error.text[0] == '\0')
 			fail_msg("'%s' says: %s; not: %s", cases[i][0], error.text,
 				cases[i][1]);
@@ -169,7 +184,8 @@ static void what_is_printed_reads_back_as_the_same(void **state)
 		p.rule.offset = p.rule.causal ? draw(&seed, 3) - 2 : 0;
 		p.lse = draw(&seed, 2) == 1;
 		cpa_problem_print(&p, text, sizeof text);
-		if (cpa_problem_parse(text, draw(&seed, 2) == 1, &again, &error) != CPA_OK)
+		if (cpa_problem_parse(text, draw(&seed, 2) == 1, &arena, &again, &error) !=
+			CPA_OK)
 			fail_msg("%s: %s", text, error.text);
 		assert_same(&p, &again);
 	}
@@ -178,13 +194,17 @@ static void what_is_printed_reads_back_as_the_same(void **state)
 static void a_small_buffer_cuts_the_text(void **state)
 {
 	struct cpa_problem p = parse("S=64");
-	char text[8] = "xxxxxxx";
+	char text[8] = "xxxxxxx", whole[64];
 
 	(void)state;
 	cpa_problem_print(&p, text, 0);
 	assert_string_equal(text, "xxxxxxx");
 	cpa_problem_print(&p, text, 5);
 	assert_string_equal(text, "B=1,");
+	cpa_problem_print(&p, whole, 20);
+	assert_string_equal(whole, "B=1,S=64,H=8,D=6...");
+	cpa_problem_print(&p, whole, sizeof whole);
+	assert_null(strstr(whole, "..."));
 }
 
 int main(void)
@@ -198,5 +218,5 @@ int main(void)
 		cmocka_unit_test(a_small_buffer_cuts_the_text),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, start, stop);
 }

@@ -2,6 +2,7 @@
  * test_recording_write.c - what is written reads back as the same numbers, and a write that fails says
  * why and leaves what was there before.
  */
+#include "harness/recording_hdf5.h"
 #include "harness/test_recording.h"
 
 #include <dirent.h>
@@ -87,6 +88,47 @@ static void check_tensor(struct cpa_recording *recording, const char *name, int6
 	free(found);
 }
 
+static double mask_element(const struct cpa_mask *mask, int64_t i)
+{
+	return mask->kind == CPA_MASK_BOOL ? ((const uint8_t *)mask->data)[i]
+					   : cpa_load(mask->dtype, mask->data, i);
+}
+
+static void check_mask(const struct cpa_problem *p, const struct cpa_mask *a, const struct cpa_mask *b)
+{
+	assert_int_equal(a->kind, b->kind);
+	if (a->kind == CPA_MASK_NONE)
+		return;
+	assert_true(a->kind == CPA_MASK_BOOL || a->dtype == b->dtype);
+	/* Never expanded. */
+	assert_true(!a->batch == !b->batch && !a->head == !b->head);
+	assert_true(!a->query == !b->query && !a->key == !b->key);
+	for (int64_t n = 0; n < p->B * p->Hq * p->Sq * p->Skv; n++) {
+		const int64_t j = n % p->Skv, t = n / p->Skv % p->Sq, h = n / p->Skv / p->Sq % p->Hq;
+		const int64_t i = n / p->Skv / p->Sq / p->Hq;
+
+		assert_true(mask_element(a, i * a->batch + h * a->head + t * a->query + j * a->key) ==
+			    mask_element(b, i * b->batch + h * b->head + t * b->query + j * b->key));
+	}
+}
+
+static void check_rule(const struct cpa_problem *p, const struct cpa_problem *found)
+{
+	const struct cpa_rule *a = &p->rule, *b = &found->rule;
+
+	assert_true(a->causal == b->causal && a->offset == b->offset && a->window == b->window);
+	assert_true(!a->window || (a->left == b->left && a->right == b->right));
+	assert_true(!a->key_lengths == !b->key_lengths && !a->sink == !b->sink);
+	assert_true(!a->documents == !b->documents && a->ndocuments == b->ndocuments);
+	if (a->key_lengths)
+		assert_memory_equal(a->key_lengths, b->key_lengths, (size_t)p->B * 8);
+	if (a->documents)
+		assert_memory_equal(a->documents, b->documents, (size_t)(a->ndocuments + 1) * 8);
+	if (a->sink)
+		assert_memory_equal(a->sink, b->sink, (size_t)p->Hq * sizeof *a->sink);
+	check_mask(p, &a->mask, &b->mask);
+}
+
 static void check_round_trip(const struct cpa_problem *p)
 {
 	const enum cpa_dtype wide = cpa_problem_lse_dtype(p);
@@ -111,9 +153,8 @@ static void check_round_trip(const struct cpa_problem *p)
 	assert_true(call->problem.Hq == p->Hq && call->problem.Hkv == p->Hkv);
 	assert_true(call->problem.D == p->D && call->problem.Dv == p->Dv);
 	assert_true(call->problem.dtype == p->dtype && call->problem.scale == p->scale);
-	assert_true(call->problem.rule.causal == p->rule.causal);
-	assert_true(call->problem.rule.offset == p->rule.offset);
-	assert_true(call->problem.kv_replicated == p->kv_replicated);
+	check_rule(p, &call->problem);
+	assert_true((call->nsegments_kv == 1 && call->segments_kv[0].replicated) == p->kv_replicated);
 	check_tensor(recording, "q", p->B, p->Sq, p->Hq * p->D, p->dtype, q);
 	check_tensor(recording, "k", p->B, p->Skv, p->Hkv * p->D, p->dtype, k);
 	check_tensor(recording, "v", p->B, p->Skv, p->Hkv * p->Dv, p->dtype, v);
@@ -130,7 +171,7 @@ static void check_round_trip(const struct cpa_problem *p)
 static void what_is_written_reads_back_the_same(void **state)
 {
 	const struct cpa_problem causal = {.B = 2, .Sq = 5, .Skv = 9, .Hq = 4, .Hkv = 2, .D = 8, .Dv = 6,
-		.scale = 0.3, .rule = {true, 4}, .lse = true};
+		.scale = 0.3, .rule = {.causal = true, .offset = 4}, .lse = true};
 	const struct cpa_problem cross = {.B = 1, .Sq = 7, .Skv = 3, .Hq = 3, .Hkv = 3, .D = 5, .Dv = 5,
 		.scale = 1.5, .kv_replicated = true, .lse = true};
 
@@ -145,6 +186,91 @@ static void what_is_written_reads_back_the_same(void **state)
 		check_round_trip(&p);
 	}
 	assert_int_equal(nfiles(), 1);
+}
+
+/* Every kind of mask in every shape that it can have, with all that can stand beside it. */
+static void rules_read_back_the_same(void **state)
+{
+	static const int64_t lengths[] = {0, 5}, documents[] = {0, 2, 2, 5};
+	static const double sink[] = {-1.5, 0x1p-1074, 3e38, 0};
+	struct cpa_problem p = {.B = 2, .Sq = 5, .Skv = 5, .Hq = 4, .Hkv = 2, .D = 3, .Dv = 2,
+		.scale = 1, .lse = true};
+	const int64_t n = p.B * p.Hq * p.Sq * p.Skv;
+	uint8_t *truths = calloc((size_t)n, 1);
+	double *wide = make_tensor(CPA_DTYPE_FP64, n, 7);
+	float *narrow = make_tensor(CPA_DTYPE_FP32, n, 8);
+
+	(void)state;
+	assert_non_null(truths);
+	for (int64_t i = 0; i < n; i++)
+		truths[i] = i % 3 != 0;
+	wide[5] = narrow[6] = -INFINITY;
+	for (int shape = 0; shape < 3 * 16; shape++) {
+		const int kind = shape / 16;
+
+		p.dtype = kind == 2 ? CPA_DTYPE_FP64 : CPA_DTYPE_BF16;
+		p.rule = (struct cpa_rule){.window = shape % 2, .offset = shape % 2 ? -3 : 0,
+			.left = shape % 4 - 1, .right = 1,
+			.key_lengths = shape % 3 ? lengths : NULL,
+			.documents = shape % 5 ? documents : NULL, .ndocuments = shape % 5 ? 3 : 0,
+			.sink = shape % 7 ? sink : NULL};
+		/* Strides of the full array, as a view of some of its axes. */
+		p.rule.mask = (struct cpa_mask){.kind = kind ? CPA_MASK_BIAS : CPA_MASK_BOOL,
+			.dtype = kind == 2 ? CPA_DTYPE_FP64 : CPA_DTYPE_FP32,
+			.data = kind == 2 ? (void *)wide : kind ? (void *)narrow : (void *)truths,
+			.batch = shape & 8 ? 100 : 0, .head = shape & 4 ? 25 : 0,
+			.query = shape & 2 ? 5 : 0, .key = shape & 1 ? 1 : 0};
+		check_round_trip(&p);
+	}
+	free(truths);
+	free(wide);
+	free(narrow);
+	/* More than is read at a time. */
+	p = (struct cpa_problem){.B = 1, .Sq = 2100, .Skv = 2100, .Hq = 1, .Hkv = 1, .D = 1, .Dv = 1,
+		.dtype = CPA_DTYPE_BF16, .scale = 1, .lse = true};
+	narrow = make_tensor(CPA_DTYPE_FP32, p.Sq * p.Skv, 9);
+	p.rule.mask = (struct cpa_mask){.kind = CPA_MASK_BIAS, .dtype = CPA_DTYPE_FP32, .data = narrow,
+		.query = p.Skv, .key = 1};
+	check_round_trip(&p);
+	free(narrow);
+}
+
+/* A mask in float64 beside tensors in float32: what is finite stays so. */
+static void a_bias_wider_than_its_tensors_is_narrowed_and_stays_finite(void **state)
+{
+	static const double bias[] = {-1.7976931348623157e308, 0.1, -INFINITY, 1e300};
+	static const float expected[] = {-0x1.fffffep127f, 0.1f, -INFINITY, 0x1.fffffep127f};
+	const int64_t q[] = {1, 1, 1, 1}, k[] = {1, 4, 1, 1}, keys = 4;
+	const float ones[] = {1, 1, 1, 1};
+	struct cpa_recording *recording = NULL;
+	struct cpa_error error = {""};
+	const struct cpa_mask *mask;
+	struct cpa_h5 *file = NULL;
+	size_t nbytes = 0;
+	void *image = NULL;
+	FILE *out;
+
+	(void)state;
+	assert_int_equal(cpa_h5_create(&file, &error), CPA_OK);
+	cpa_h5_write_group(file, "/calls");
+	cpa_h5_write_group(file, "/calls/00");
+	cpa_h5_write_array(file, "/calls/00/q", CPA_DTYPE_FP32, 4, q, ones);
+	cpa_h5_write_array(file, "/calls/00/k", CPA_DTYPE_FP32, 4, k, ones);
+	cpa_h5_write_array(file, "/calls/00/v", CPA_DTYPE_FP32, 4, k, ones);
+	cpa_h5_write_array(file, "/calls/00/mask", CPA_DTYPE_FP64, 1, &keys, bias);
+	assert_int_equal(cpa_h5_image(file, &image, &nbytes, &error), CPA_OK);
+	cpa_h5_close(file);
+	out = fopen(path, "wb");
+	assert_non_null(out);
+	assert_int_equal(fwrite(image, 1, nbytes, out), nbytes);
+	fclose(out);
+	free(image);
+	assert_int_equal(cpa_recording_open(path, &recording, &error), CPA_OK);
+	mask = &good_call(recording, 0)->problem.rule.mask;
+	assert_int_equal(mask->dtype, CPA_DTYPE_FP32);
+	assert_true(mask->key == 1 && mask->query == 0 && mask->head == 0 && mask->batch == 0);
+	assert_memory_equal(mask->data, expected, sizeof expected);
+	cpa_recording_close(recording);
 }
 
 /* Tensors above what is read at a time: cut within a batch item, and over to the next. */
@@ -250,6 +376,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_reads_back_the_same),
+		cmocka_unit_test(rules_read_back_the_same),
+		cmocka_unit_test(a_bias_wider_than_its_tensors_is_narrowed_and_stays_finite),
 		cmocka_unit_test(large_tensors_are_read_and_judged_in_pieces),
 		cmocka_unit_test(a_full_disk_is_reported_and_leaves_what_was_there),
 		cmocka_unit_test(a_directory_that_is_not_there_is_reported),

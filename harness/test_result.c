@@ -13,7 +13,9 @@
 #include "harness/result_parts.h"
 
 static const struct cpa_problem problem = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
-	{ false, 0 }, false, true };
+	{ .causal = false }, .lse = true };
+static const struct cpa_problem masked = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
+	{ .mask = { .kind = CPA_MASK_BOOL, .data = "" } }, .lse = true };
 
 /* Adds a result of this verdict; a call of its own name each. */
 static struct cpa_result *add(struct cpa_result_list *list, enum cpa_verdict verdict,
@@ -142,7 +144,7 @@ static void fill(struct cpa_result_list *list)
 	r->counts = calloc(4, sizeof *r->counts);
 	assert_non_null(r->counts);
 	for (int i = 0; i < 4; i++)
-		r->counts[i] = (struct cpa_counts){ 100 + i, 3, 1000 + i, 7, 8 };
+		r->counts[i] = (struct cpa_counts){ 100 + i, 3, 1000 + i, 7, 8, 0 };
 	r->seconds = 0.25;
 	r = add(list, CPA_VERDICT_WRONG, "a&b<c>\"d\".h5",
 		"off by \"much\",\nat token 3 \x01 \xff");
@@ -186,6 +188,29 @@ static void json_has_the_names_of_the_manual(void **state)
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		assert_holds(text, parts[i]);
 	assert_null(strstr(text, "proof"));
+	free(text);
+	cpa_result_list_fini(&list);
+	cpa_options_fini(&options);
+}
+
+static void json_has_mask_bytes_where_there_is_a_mask(void **state)
+{
+	struct cpa_result_list list = { 0 };
+	char copy[256], *text;
+	struct cpa_options options = options_of("cpattn verify x --rotate direct", copy);
+	struct cpa_result *r = add(&list, CPA_VERDICT_RIGHT, "a.h5", "");
+
+	(void)state;
+	r->problem = &masked;
+	r->config.rotate = CPA_ROTATE_DIRECT;
+	r->counts = calloc(4, sizeof *r->counts);
+	assert_non_null(r->counts);
+	for (int i = 0; i < 4; i++)
+		r->counts[i].mask_bytes = 16 * (3 - i);
+	text = written(cpa_result_write_json, &list, &options);
+	assert_holds(text, "\"mask_bytes\": [48, 32, 16, 0]");
+	assert_holds(text, "\"ranks\": 4, \"rotate\": \"direct\"");
+	assert_null(strstr(text, "\"rotate\": \"all"));
 	free(text);
 	cpa_result_list_fini(&list);
 	cpa_options_fini(&options);
@@ -339,6 +364,7 @@ int main(void)
 		cmocka_unit_test(the_exit_status_follows_the_table),
 		cmocka_unit_test(a_variant_that_only_refused_ran_nowhere),
 		cmocka_unit_test(json_has_the_names_of_the_manual),
+		cmocka_unit_test(json_has_mask_bytes_where_there_is_a_mask),
 		cmocka_unit_test(plan_has_a_proof_instead_of_errors),
 		cmocka_unit_test(junit_is_well_formed_whatever_the_names),
 		cmocka_unit_test(csv_has_equal_records),

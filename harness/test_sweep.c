@@ -97,20 +97,33 @@ static void one_batch_item_has_19_meshes(void **state)
 	done();
 }
 
-static void rotating_both_ways_doubles_only_what_rings(void **state)
+static void rotating_all_ways_multiplies_only_what_rings(void **state)
 {
 	(void)state;
 	assert_int_equal(sweep("S=64", "--rotate all"), CPA_OK);
-	assert_int_equal(count(CPA_VARIANT_RING), 14);
+	assert_int_equal(count(CPA_VARIANT_RING), 21);
 	assert_int_equal(count(CPA_VARIANT_ULYSSES), 7);
-	assert_int_equal(count(CPA_VARIANT_UNIFIED), 10);
+	assert_int_equal(count(CPA_VARIANT_UNIFIED), 15);
+	for (int i = 0; i < 21; i++)
+		assert_int_equal(seen.at[i].rotate, i % 3); /* p2p, allgather, direct */
 	done();
-	assert_int_equal(sweep("S=64", "--rotate allgather --variant ring,ulysses"), CPA_OK);
-	assert_int_equal(seen.n, 14);
-	for (int i = 0; i < seen.n; i++)
-		assert_int_equal(seen.at[i].rotate,
-			seen.at[i].ring_degree > 1 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P);
-	done();
+}
+
+static void one_rotation_is_that_one_where_there_is_a_ring(void **state)
+{
+	static const char *const lines[] = { "--rotate p2p --variant ring,ulysses",
+		"--rotate allgather --variant ring,ulysses",
+		"--rotate direct --variant ring,ulysses" };
+
+	(void)state;
+	for (int rotate = CPA_ROTATE_P2P; rotate <= CPA_ROTATE_DIRECT; rotate++) {
+		assert_int_equal(sweep("S=64", lines[rotate]), CPA_OK);
+		assert_int_equal(seen.n, 14);
+		for (int i = 0; i < seen.n; i++)
+			assert_int_equal(seen.at[i].rotate,
+				seen.at[i].ring_degree > 1 ? rotate : CPA_ROTATE_P2P);
+		done();
+	}
 }
 
 static void batch_groups_are_divisors_up_to_B(void **state)
@@ -213,7 +226,7 @@ static void options_reach_the_configuration(void **state)
 	assert_int_equal(cpa_sweep(&seen.options, &seen.options.problem, CPA_ROTATE_CHOICE_ALL,
 				 true, keep, &seen, &seen.error),
 		CPA_OK);
-	assert_int_equal(seen.n, 2);
+	assert_int_equal(seen.n, 3);
 	assert_int_equal(seen.at[0].partial_dtype, CPA_DTYPE_FP64);
 	done();
 }
@@ -308,7 +321,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_batch_item_has_19_meshes),
-		cmocka_unit_test(rotating_both_ways_doubles_only_what_rings),
+		cmocka_unit_test(rotating_all_ways_multiplies_only_what_rings),
+		cmocka_unit_test(one_rotation_is_that_one_where_there_is_a_ring),
 		cmocka_unit_test(batch_groups_are_divisors_up_to_B),
 		cmocka_unit_test(empty_batch_groups_come_by_request),
 		cmocka_unit_test(fixed_degrees_choose_among_the_default_worlds),

@@ -21,6 +21,7 @@ struct cpa_verifier {
 	struct cpa_verify_settings settings;
 	struct cpa_tensors tensors;
 	struct cpa_problem problem;
+	struct cpa_probe_problem probe;
 	struct cpa_truth *truth;
 	void *o, *lse;                   /* outputs of a run, whole; lse NULL: no output */
 	struct cpa_head_error *one_rank; /* [B, Hq] */
@@ -78,6 +79,8 @@ enum cpa_status cpa_verifier_create(const struct cpa_verify_settings *settings,
 	v->problem = *tensors->problem;
 	s = alloc_outputs(v, error);
 	if (s == CPA_OK)
+		s = cpa_probe_problem_init(&v->probe, &v->problem, error);
+	if (s == CPA_OK)
 		s = cpa_truth_create(tensors, wanted, &v->truth, error);
 	if (s == CPA_OK)
 		*verifier = v;
@@ -91,6 +94,7 @@ void cpa_verifier_destroy(struct cpa_verifier *v)
 	if (!v)
 		return;
 	cpa_truth_destroy(v->truth);
+	cpa_probe_problem_fini(&v->probe);
 	free(v->o);
 	free(v->lse);
 	free(v->one_rank);
@@ -166,6 +170,20 @@ static enum cpa_fake_mode mode_of(uint64_t seed)
 	return seed & 1 ? CPA_FAKE_EAGER : CPA_FAKE_RENDEZVOUS;
 }
 
+/* Partials that a row merges: one for each hop, and one more for replicated keys beside split ones. */
+static int npartials(const struct cpa_problem *p, const struct cpa_config *config)
+{
+	bool keys = p->Sq != p->Skv && !p->kv_replicated;
+	const struct cpa_segment *at = keys ? p->segments_kv : p->kv_replicated ? NULL : p->segments;
+	int n = keys ? p->nsegments_kv : at ? p->nsegments : 0;
+	bool split = false, replicated = false;
+	for (int i = 0; i < n && at; i++) {
+		split |= !at[i].replicated && at[i].length > 0;
+		replicated |= at[i].replicated && at[i].length > 0;
+	}
+	return config->ring_degree + (split && replicated);
+}
+
 static struct cpa_bound_run bound_run(
 	const struct cpa_verifier *v, const struct cpa_config *config)
 {
@@ -173,7 +191,7 @@ static struct cpa_bound_run bound_run(
 		.arithmetic = v->settings.device->arithmetic(&v->problem),
 		.partials = config->partials,
 		.partial_dtype = config->partial_dtype,
-		.R = config->ring_degree};
+		.R = npartials(&v->problem, config)};
 }
 
 /* The same device in the same mode on one rank: how far off rounding alone takes it. */
@@ -279,6 +297,12 @@ static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *er
 
 /* ---- probes ---- */
 
+static struct cpa_exec_hook hook_of(void *context, int rank)
+{
+	struct attempt *a = context;
+	return cpa_plant_hook(a->plant, rank);
+}
+
 static enum cpa_status run_probe(struct attempt *a, const struct cpa_probe *probe,
 	struct cpa_probe_finding *finding, struct cpa_error *error)
 {
@@ -286,6 +310,7 @@ static enum cpa_status run_probe(struct attempt *a, const struct cpa_probe *prob
 	struct cpa_inputs inputs = cpa_probe_inputs(probe);
 	struct cpa_bound_run run = bound_run(v, a->config);
 	uint64_t seed = seed_of(v, 0);
+	run.problem = probe->problem;
 	if (a->plant)
 		cpa_plant_set_inputs(a->plant, inputs);
 	enum cpa_status s = cpa_ranks_upload(&a->ranks, &inputs, error);
@@ -300,14 +325,17 @@ static enum cpa_status run_probe(struct attempt *a, const struct cpa_probe *prob
 
 static enum cpa_status run_probes(struct attempt *a, struct cpa_error *error)
 {
+	const struct cpa_problem *problem = &a->v->probe.problem;
 	enum cpa_status s = CPA_OK;
-	int npasses = cpa_probe_npasses(&a->v->problem);
+	int npasses = cpa_probe_npasses(problem);
+	if (a->v->probe.differs)
+		s = cpa_ranks_restart(&a->ranks, problem, hook_of, a, error);
 	for (int kind = 0; kind < CPA_NPROBES; kind++)
 		for (int pass = 0; s == CPA_OK && pass < npasses; pass++) {
 			struct cpa_probe probe;
 			struct cpa_probe_finding f;
 			if (!cpa_probe_init(
-				    &probe, &a->v->problem, (enum cpa_probe_kind)kind, pass))
+				    &probe, problem, (enum cpa_probe_kind)kind, pass))
 				continue;
 			s = run_probe(a, &probe, &f, error);
 			if (s != CPA_OK)
@@ -329,12 +357,6 @@ static enum cpa_status run_probes(struct attempt *a, struct cpa_error *error)
 }
 
 /* ---- one configuration ---- */
-
-static struct cpa_exec_hook hook_of(void *context, int rank)
-{
-	struct attempt *a = context;
-	return cpa_plant_hook(a->plant, rank);
-}
 
 static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
 {
@@ -370,12 +392,13 @@ static enum cpa_status check_range(const struct attempt *a, struct cpa_error *er
 	const struct cpa_truth *truth = a->v->truth;
 	const struct cpa_problem *p = &truth->problem;
 	double limit = cpa_dtype_max(p->dtype), largest = 0;
+	double sink = p->rule.sink ? 1.0 : 0.0; /* one more key */
 	if (a->config->partials != CPA_PARTIALS_ALL)
 		return CPA_OK;
 	for (int64_t i = 0; i < p->B * truth->n * p->Hq; i++)
-		if (truth->rows[i].nvisible > 0)
+		if ((double)truth->rows[i].nvisible + sink > 0.0)
 			largest = fmax(largest, truth->rows[i].max_abs +
-				log((double)truth->rows[i].nvisible));
+				log((double)truth->rows[i].nvisible + sink));
 	if (largest <= limit)
 		return CPA_OK;
 	return cpa_fail(error, CPA_UNSUPPORTED,

@@ -123,30 +123,30 @@ static void put_quoted(struct cpa_text *text, const char *word)
 	cpa_text_put(text, "'");
 }
 
-static void print_reproduction(const struct cpa_verify_call *call,
-	const struct cpa_verify_trace *trace, struct cpa_result *result)
+void cpa_verify_print_line(const struct cpa_options *o, const char *file, const char *name,
+	const struct cpa_config *config, const struct cpa_verify_trace *trace, char *line,
+	size_t size)
 {
-	const struct cpa_options *o = call->session->options;
-	char config[256];
-	struct cpa_text text = cpa_text_begin(result->reproduce, sizeof result->reproduce);
+	char selects[1024];
+	struct cpa_text text = cpa_text_begin(line, size);
 	cpa_text_put(&text, "cpattn verify ");
-	if (call->file) {
-		put_quoted(&text, call->file);
+	if (file) {
+		put_quoted(&text, file);
 		cpa_text_put(&text, " --call ");
-		put_quoted(&text, call->name);
+		put_quoted(&text, name);
 	} else {
 		cpa_text_put(&text, "--problem ");
 		put_quoted(&text, o->problem_text);
 		cpa_text_put(&text, " --fill %s", cpa_fill_name(o->fill));
 	}
-	if (!call->file || o->fault)
+	if (!file || o->fault)
 		cpa_text_put(&text, " --seed %" PRIu64, o->seed);
 	if (o->has_dtype)
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(o->dtype));
 	if (strcmp(o->device, "cpu") != 0)
 		cpa_text_put(&text, " --device %s", o->device);
-	cpa_config_print(&result->config, config, sizeof config);
-	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, config,
+	cpa_config_print(config, selects, sizeof selects);
+	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, selects,
 		trace->interleavings, trace->seed);
 	if (o->rows)
 		cpa_text_put(&text, " --rows %" PRId64, o->rows);
@@ -182,20 +182,14 @@ static void run_configurations(struct cpa_verify_call *call, struct cpa_verifier
 		cpa_verifier_run(verifier, &call->configs[i], &result, &trace);
 		result.problem = call->problem;
 		if (result.verdict == CPA_VERDICT_WRONG)
-			print_reproduction(call, &trace, &result);
+			cpa_verify_print_line(s->options, call->file, call->name,
+				&result.config, &trace, result.reproduce,
+				sizeof result.reproduce);
 		if (result.verdict == CPA_VERDICT_RIGHT || result.verdict == CPA_VERDICT_WRONG)
 			s->ran[call->configs[i].variant] = true;
 		add_result(s, &result);
 	}
 	show_progress(call, call->nconfigs);
-}
-
-static enum cpa_status check_call(const struct cpa_tensors *t, struct cpa_error *error)
-{
-	const struct cpa_problem *p = t->problem;
-	return cpa_ref_check_inputs(p, cpa_view_bshd(t->q, p->dtype, p->Sq, p->Hq, p->D),
-		cpa_view_bshd(t->k, p->dtype, p->Skv, p->Hkv, p->D),
-		cpa_view_bshd(t->v, p->dtype, p->Skv, p->Hkv, p->Dv), error);
 }
 
 static enum cpa_status verify_tensors(struct cpa_verify_call *call,
@@ -209,7 +203,7 @@ static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 		.fault_seed = s->options->seed};
 	struct cpa_verifier *verifier;
 	bool *wanted = NULL;
-	enum cpa_status status = check_call(tensors, error);
+	enum cpa_status status = cpa_tensors_check(tensors, error);
 	if (status == CPA_OK)
 		status = cpa_sweep(s->options, call->problem, CPA_ROTATE_CHOICE_ALL,
 			s->device->fp64_partials, collect, call, error);

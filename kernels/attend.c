@@ -41,13 +41,66 @@ static bool has_wide_vectors(void)
 #endif
 }
 
-struct work {
+/* One call. */
+struct call {
 	const struct cpa_attend *attend;
-	const struct cpa_range *visible; /* [nq] of this batch item */
-	int64_t b, h, kv;                /* of the arrays */
-	int64_t first, n;                /* query rows */
+	struct cpa_range *visible; /* [batches][nq] */
+	int64_t *q_ids, *k_ids;    /* [nq], [nk] global; only with a mask */
+};
+
+/*
+ * What the rows of a unit see by interval, closed up: keys between, which no row sees, are left
+ * out.  They cost time, and may hold anything; a weight of 0 times NaN would be NaN.
+ */
+struct sight {
+	struct cpa_range row[ROWS];   /* counted in keys kept; start > end: none */
+	struct cpa_range piece[ROWS]; /* kept indices into k: ascending, with gaps */
+	int npieces;
+	int64_t nkeys;
+};
+
+/* One unit. */
+struct work {
+	const struct call *call;
+	const struct cpa_attend *attend;
+	struct sight sight;
+	int64_t b, h, kv; /* of the arrays */
+	int64_t first, n; /* query rows */
 	int ntiles;
 };
+
+static void close_up(const struct cpa_range *visible, int n, struct sight *sight)
+{
+	int order[ROWS];
+	int64_t before = 0; /* keys kept of earlier pieces */
+	struct cpa_range *last = NULL;
+
+	for (int i = 0; i < n; i++) {
+		int at = i;
+
+		for (; at > 0 && visible[order[at - 1]].start > visible[i].start; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+	}
+	sight->npieces = 0;
+	for (int i = 0; i < n; i++) {
+		struct cpa_range keys = visible[order[i]];
+
+		if (keys.start >= keys.end) {
+			sight->row[order[i]] = (struct cpa_range){INT64_MAX, 0};
+			continue;
+		}
+		if (!last || keys.start > last->end) {
+			before += last ? last->end - last->start : 0;
+			last = &sight->piece[sight->npieces++];
+			*last = keys;
+		}
+		last->end = keys.end > last->end ? keys.end : last->end;
+		sight->row[order[i]].start = keys.start - last->start + before;
+		sight->row[order[i]].end = keys.end - last->start + before;
+	}
+	sight->nkeys = last ? before + last->end - last->start : 0;
+}
 
 /* A key counted from the first of a block, or the nearest end of any block. */
 CPA_INLINE int32_t clip_keys(int64_t j)
@@ -144,7 +197,9 @@ CPA_INLINE void round_weights_double(enum cpa_dtype dtype, double *p, int64_t n)
 /*
  * Additions of a row: KEYS within a block, then per block the product that shrinks the older
  * sum, its addition and the error of the exp in that factor; 2 + CPA_CPU_EXP_ERROR, and 1 for
- * rounding the difference of the maxima x, whose effect x exp(-x) is below that.
+ * rounding the difference of the maxima x, whose effect x exp(-x) is below that.  What a row
+ * sees may lie across one block more than fills it: that product is in c_exp, of which exp
+ * needs 2.
  */
 struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 {
@@ -170,20 +225,25 @@ static size_t space_nbytes(const struct cpa_problem *problem)
 }
 
 /* Unit i of the call, counted rows first, then heads, then batch items. */
-static void attend_unit(const struct cpa_attend *attend, const struct cpa_range *visible,
-	int64_t i, char *space)
+static void attend_unit(const struct call *call, int64_t i, char *space)
 {
+	const struct cpa_attend *attend = call->attend;
 	const struct cpa_problem *problem = attend->problem;
 	int64_t nblocks = (attend->nq + ROWS - 1) / ROWS;
 	int64_t nheads = attend->heads.end - attend->heads.start;
-	int64_t first = i % nblocks * ROWS, h = i / nblocks % nheads, b = i / nblocks / nheads;
-	int64_t n = attend->nq - first < ROWS ? attend->nq - first : ROWS;
-	int64_t kv =
-		(attend->heads.start + h) / (problem->Hq / problem->Hkv) - attend->kv_first;
 	int lanes = problem->dtype == CPA_DTYPE_FP64 ? 8 : 16;
-	struct work work = {attend, visible + b * attend->nq, b, h, kv, first, n,
-		(int)((n + lanes - 1) / lanes)};
+	struct work work;
 
+	work.call = call;
+	work.attend = attend;
+	work.b = i / nblocks / nheads;
+	work.h = i / nblocks % nheads;
+	work.kv = (attend->heads.start + work.h) / (problem->Hq / problem->Hkv) -
+		attend->kv_first;
+	work.first = i % nblocks * ROWS;
+	work.n = attend->nq - work.first < ROWS ? attend->nq - work.first : ROWS;
+	work.ntiles = (int)((work.n + lanes - 1) / lanes);
+	close_up(call->visible + work.b * attend->nq + work.first, (int)work.n, &work.sight);
 	if (problem->dtype == CPA_DTYPE_FP64)
 		attend_rows_double(&work, space);
 	else
@@ -206,8 +266,8 @@ static int count_threads(const struct cpa_attend *attend, int64_t nunits)
 #endif
 }
 
-static void attend_units(const struct cpa_attend *attend, const struct cpa_range *visible,
-	int64_t nunits, char *space, size_t nbytes, int nthreads)
+static void attend_units(
+	const struct call *call, int64_t nunits, char *space, size_t nbytes, int nthreads)
 {
 	(void)nthreads;
 	CPA_OMP(omp parallel for schedule(dynamic) num_threads(nthreads) if (nthreads > 1))
@@ -217,8 +277,21 @@ static void attend_units(const struct cpa_attend *attend, const struct cpa_range
 #else
 		char *own = space + 0 * nbytes;
 #endif
-		attend_unit(attend, visible, i, own);
+		attend_unit(call, i, own);
 	}
+}
+
+/* False: out of memory. */
+static bool start_call(const struct cpa_attend *attend, struct call *call)
+{
+	bool masked = attend->problem->rule.mask.kind != CPA_MASK_NONE;
+
+	*call = (struct call){attend, cpa_host_visible(attend), NULL, NULL};
+	if (masked) {
+		call->q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
+		call->k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);
+	}
+	return call->visible && (!masked || (call->q_ids && call->k_ids));
 }
 
 enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
@@ -228,20 +301,25 @@ enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
 		(attend->heads.end - attend->heads.start) * ((attend->nq + ROWS - 1) / ROWS);
 	int nthreads = count_threads(attend, nunits);
 	size_t nbytes = space_nbytes(attend->problem);
-	struct cpa_range *visible = cpa_host_visible(attend);
+	enum cpa_status status = CPA_OK;
+	struct call call;
 	void *space = NULL;
 
 	(void)device;
 	(void)queue;
-	if (!visible || posix_memalign(&space, CPA_HOST_ALIGN, nbytes * (size_t)nthreads + 1)) {
-		free(visible);
-		return cpa_fail(error, CPA_NO_MEMORY,
+	if (!start_call(attend, &call) ||
+		posix_memalign(&space, CPA_HOST_ALIGN, nbytes * (size_t)nthreads + 1)) {
+		space = NULL;
+		status = cpa_fail(error, CPA_NO_MEMORY,
 			"attend: no memory for %zu bytes of scratch a thread", nbytes);
+	} else {
+		/* Padding of k and v must be numbers, if any. */
+		memset(space, 0, nbytes * (size_t)nthreads);
+		attend_units(&call, nunits, space, nbytes, nthreads);
 	}
-	/* Padding of k and v must be numbers, if any. */
-	memset(space, 0, nbytes * (size_t)nthreads);
-	attend_units(attend, visible, nunits, space, nbytes, nthreads);
 	free(space);
-	free(visible);
-	return CPA_OK;
+	free(call.visible);
+	free(call.q_ids);
+	free(call.k_ids);
+	return status;
 }

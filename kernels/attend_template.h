@@ -39,6 +39,8 @@ struct NAME(step) {
 	REAL *p;                    /* [KEYS][LANES] scratch: scores, then weights */
 	int64_t n, D, Dv;           /* keys 1..KEYS */
 	const int32_t *first, *end; /* [LANES] keys each lane sees, or NULL: all of them */
+	const REAL *bias;           /* [KEYS] or [KEYS][LANES]: what the mask adds, or NULL */
+	bool bias_per_lane;
 	enum cpa_dtype dtype;       /* that weights are rounded to */
 };
 
@@ -75,6 +77,21 @@ CPA_INLINE void NAME(tile)(bool wide, const REAL *a, int64_t row, int64_t step, 
 		NAME(tile_wide)(a, row, step, n, b, sum);
 	else
 		NAME(tile_narrow)(a, row, step, n, b, sum);
+}
+
+/* Minus infinity, which hides, stays what it is: no score is infinite. */
+CPA_INLINE void NAME(add_bias)(const struct NAME(step) *step)
+{
+	for (int64_t j = 0; j < step->n; j++) {
+		const REAL *bias = step->bias + (step->bias_per_lane ? j * LANES : j);
+
+		if (step->bias_per_lane)
+			for (int x = 0; x < LANES; x++)
+				step->p[j * LANES + x] += bias[x];
+		else
+			for (int x = 0; x < LANES; x++)
+				step->p[j * LANES + x] += *bias;
+	}
 }
 
 CPA_INLINE void NAME(hide)(const struct NAME(step) *step)
@@ -121,6 +138,8 @@ CPA_INLINE void NAME(step)(const struct NAME(step) *step, bool wide)
 	for (int64_t j = 0; j < step->n; j += GROUP)
 		NAME(tile)(wide, step->k + j * step->D, step->D, 1, step->D, step->q,
 			step->p + j * LANES);
+	if (step->bias)
+		NAME(add_bias)(step);
 	if (step->first)
 		NAME(hide)(step);
 	NAME(weigh)(step, scale);
@@ -150,8 +169,10 @@ struct NAME(space) {
 	REAL *k, *v;         /* [KEYS + GROUP][D], [KEYS][wide]: a key block */
 	REAL *q, *o, *m, *l; /* per tile: [D][LANES], [wide][LANES], [LANES], [LANES] */
 	REAL *p, *row;       /* [KEYS][LANES]; one row of either size */
+	REAL *bias;          /* [KEYS][LANES], with a mask */
 	int64_t wide;        /* Dv up to a multiple of GROUP */
-	struct cpa_range keys[TILES]; /* what any row of a tile sees */
+	int64_t mask_at[KEYS];        /* where the mask has the keys of the block */
+	struct cpa_range keys[TILES]; /* what any row of a tile sees, of the keys kept */
 };
 
 /* Lays a space over memory; NULL: only counts.  Returns the bytes. */
@@ -171,6 +192,7 @@ static size_t NAME(lay)(struct NAME(space) *space, const struct cpa_problem *pro
 		{&space->l, ROWS},
 		{&space->p, KEYS * LANES},
 		{&space->row, D > Dv ? D : Dv},
+		{&space->bias, problem->rule.mask.kind ? KEYS * LANES : 0},
 	};
 	size_t nbytes = 0;
 
@@ -207,7 +229,8 @@ static void NAME(start)(const struct work *work, struct NAME(space) *space)
 
 	for (int i = 0; i < work->ntiles * LANES; i++) {
 		int64_t t = work->first + (i < work->n ? i : work->n - 1);
-		struct cpa_range *keys = &space->keys[i / LANES], seen = work->visible[t];
+		struct cpa_range *keys = &space->keys[i / LANES],
+				 seen = work->sight.row[t - work->first];
 
 		cpa_run_convert(DTYPE, space->row, q->dtype,
 			cpa_element(q, cpa_array_index(q, t, work->b, work->h)), D);
@@ -223,50 +246,144 @@ static void NAME(start)(const struct work *work, struct NAME(space) *space)
 	memset(space->o, 0, (size_t)(work->ntiles * LANES * space->wide) * sizeof(REAL));
 }
 
-static void NAME(load_keys)(const struct work *work, struct NAME(space) *space,
-	struct cpa_range keys)
+/* Keys of indices [from.start, from.end) of k and v to place `to` of the block. */
+static void NAME(load_piece)(const struct work *work, struct NAME(space) *space,
+	struct cpa_range from, int64_t to)
 {
 	const struct cpa_array *k = &work->attend->k, *v = &work->attend->v;
-	int64_t D = work->attend->problem->D, Dv = work->attend->problem->Dv;
+	const struct cpa_problem *problem = work->attend->problem;
+	int64_t D = problem->D, Dv = problem->Dv;
 
-	for (int64_t j = keys.start; j < keys.end; j++) {
-		cpa_run_convert(DTYPE, space->k + (j - keys.start) * D, k->dtype,
+	for (int64_t j = from.start; j < from.end; j++, to++) {
+		cpa_run_convert(DTYPE, space->k + to * D, k->dtype,
 			cpa_element(k, cpa_array_index(k, j, work->b, work->kv)), D);
-		cpa_run_convert(DTYPE, space->v + (j - keys.start) * space->wide, v->dtype,
+		cpa_run_convert(DTYPE, space->v + to * space->wide, v->dtype,
 			cpa_element(v, cpa_array_index(v, j, work->b, work->kv)), Dv);
+		if (work->call->k_ids)
+			space->mask_at[to] = work->call->k_ids[j] * problem->rule.mask.key;
 	}
+}
+
+/* Keys [block.start, block.end) of those kept. */
+static void NAME(load_keys)(const struct work *work, struct NAME(space) *space,
+	struct cpa_range block)
+{
+	int64_t before = 0;
+
+	for (int i = 0; i < work->sight.npieces && before < block.end; i++) {
+		struct cpa_range piece = work->sight.piece[i];
+		int64_t n = piece.end - piece.start;
+		int64_t skip = block.start > before ? block.start - before : 0;
+		int64_t most = block.end - before < n ? block.end - before : n;
+
+		if (skip < most)
+			NAME(load_piece)(work, space,
+				(struct cpa_range){piece.start + skip, piece.start + most},
+				before + skip - block.start);
+		before += n;
+	}
+}
+
+/* A table: a branch on each byte costs as much as all the rest. */
+static const REAL NAME(bias_of)[] = {-(REAL)INFINITY, 0};
+
+/* bias[j][x] of rows x and keys j from where they lie in a mask of that type. */
+#define READ_MASK(read, type, value) \
+	static void read(const void *data, const int64_t *rows, int nrows, \
+		const int64_t *keys, int64_t nkeys, REAL *bias) \
+	{ \
+		for (int x = 0; x < nrows; x++) { \
+			const type *row = (const type *)data + rows[x]; \
+\
+			for (int64_t j = 0; j < nkeys; j++) { \
+				type at = row[keys[j]]; \
+\
+				bias[j * nrows + x] = (REAL)(value); \
+			} \
+		} \
+	}
+READ_MASK(NAME(read_truth), uint8_t, NAME(bias_of)[at != 0])
+READ_MASK(NAME(read_narrow), float, at)
+READ_MASK(NAME(read_wide), double, at)
+#undef READ_MASK
+
+/* A mask that is the same for all queries is read once for all lanes. */
+static void NAME(read_bias)(const struct work *work, struct NAME(space) *space, int tile,
+	int64_t from, struct NAME(step) *step)
+{
+	const struct cpa_attend *attend = work->attend;
+	const struct cpa_mask *mask = &attend->problem->rule.mask;
+	int nrows = mask->query ? LANES : 1;
+	const int64_t *keys = space->mask_at + from;
+	int64_t rows[LANES];
+
+	for (int x = 0; x < nrows; x++) {
+		int64_t i = tile * LANES + x, t = work->first + (i < work->n ? i : work->n - 1);
+
+		rows[x] = (attend->batches.start + work->b) * mask->batch +
+			(attend->heads.start + work->h) * mask->head +
+			work->call->q_ids[t] * mask->query;
+	}
+	if (mask->kind == CPA_MASK_BOOL)
+		NAME(read_truth)(mask->data, rows, nrows, keys, step->n, space->bias);
+	else if (mask->dtype == CPA_DTYPE_FP64)
+		NAME(read_wide)(mask->data, rows, nrows, keys, step->n, space->bias);
+	else
+		NAME(read_narrow)(mask->data, rows, nrows, keys, step->n, space->bias);
+	step->bias = space->bias;
+	step->bias_per_lane = nrows > 1;
+}
+
+/* What each lane sees of a step's keys; false where none sees any: rows may lie far apart. */
+static bool NAME(look)(const struct work *work, int tile, int64_t start, int32_t *first,
+	int32_t *end, struct NAME(step) *step)
+{
+	bool any = false;
+
+	for (int x = 0; x < LANES; x++) {
+		int64_t i = tile * LANES + x;
+		struct cpa_range seen = work->sight.row[i < work->n ? i : work->n - 1];
+
+		first[x] = clip_keys(seen.start - start);
+		end[x] = clip_keys(seen.end - start);
+		any = any || (first[x] < end[x] && first[x] < step->n);
+		if (first[x] > 0 || end[x] < step->n) {
+			step->first = first;
+			step->end = end;
+		}
+	}
+	return any;
 }
 
 /* One tile over what it sees of the keys loaded. */
 static void NAME(attend_tile)(const struct work *work, struct NAME(space) *space, int tile,
 	struct cpa_range loaded)
 {
-	int64_t D = work->attend->problem->D;
-	struct cpa_range keys = {
-		loaded.start > space->keys[tile].start ? loaded.start : space->keys[tile].start,
-		loaded.end < space->keys[tile].end ? loaded.end : space->keys[tile].end};
-	int64_t from = keys.start - loaded.start;
+	const struct cpa_problem *problem = work->attend->problem;
+	struct cpa_range keys = space->keys[tile];
+	int64_t from;
 	int32_t first[LANES], end[LANES];
-	struct NAME(step) step = {space->k + from * D, space->v + from * space->wide,
-		space->q + tile * LANES * D, space->o + tile * LANES * space->wide,
-		space->m + tile * LANES, space->l + tile * LANES, space->p,
-		keys.end - keys.start, D, space->wide, NULL, NULL,
-		work->attend->problem->dtype};
+	struct NAME(step) step = {.q = space->q + tile * LANES * problem->D,
+		.o = space->o + tile * LANES * space->wide,
+		.m = space->m + tile * LANES,
+		.l = space->l + tile * LANES,
+		.p = space->p,
+		.D = problem->D,
+		.Dv = space->wide,
+		.dtype = problem->dtype};
 
+	keys.start = loaded.start > keys.start ? loaded.start : keys.start;
+	keys.end = loaded.end < keys.end ? loaded.end : keys.end;
 	if (keys.start >= keys.end)
 		return;
-	for (int x = 0; x < LANES; x++) {
-		int64_t i = tile * LANES + x;
-		struct cpa_range seen =
-			work->visible[work->first + (i < work->n ? i : work->n - 1)];
-
-		first[x] = clip_keys(seen.start - keys.start);
-		end[x] = clip_keys(seen.end - keys.start);
-		if (first[x] > 0 || end[x] < step.n) {
-			step.first = first;
-			step.end = end;
-		}
-	}
+	from = keys.start - loaded.start;
+	step.k = space->k + from * problem->D;
+	step.v = space->v + from * space->wide;
+	step.n = keys.end - keys.start;
+	if (!NAME(look)(work, tile, keys.start, first, end, &step))
+		return;
+	if (work->call->k_ids)
+		NAME(read_bias)(work, space, tile, from, &step);
 	if (has_wide_vectors())
 		NAME(step_wide)(&step);
 	else
@@ -297,17 +414,12 @@ static void NAME(finish)(const struct work *work, struct NAME(space) *space)
 static void NAME(attend_rows)(const struct work *work, char *memory)
 {
 	struct NAME(space) space = {0}; /* all of it is laid below */
-	struct cpa_range keys = {INT64_MAX, 0};
+	int64_t nkeys = work->sight.nkeys;
 
 	NAME(lay)(&space, work->attend->problem, memory);
 	NAME(start)(work, &space);
-	for (int tile = 0; tile < work->ntiles; tile++) {
-		keys.start = space.keys[tile].start < keys.start ? space.keys[tile].start
-								 : keys.start;
-		keys.end = space.keys[tile].end > keys.end ? space.keys[tile].end : keys.end;
-	}
-	for (int64_t j = keys.start; j < keys.end; j += KEYS) {
-		struct cpa_range block = {j, j + KEYS < keys.end ? j + KEYS : keys.end};
+	for (int64_t j = 0; j < nkeys; j += KEYS) {
+		struct cpa_range block = {j, j + KEYS < nkeys ? j + KEYS : nkeys};
 
 		NAME(load_keys)(work, &space, block);
 		for (int tile = 0; tile < work->ntiles; tile++)

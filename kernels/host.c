@@ -148,26 +148,39 @@ static struct cpa_range visible_row(const struct cpa_attend *attend, int64_t b, 
 	return keys;
 }
 
+int64_t *cpa_host_tokens(const struct cpa_spans *list, int64_t n)
+{
+	int64_t *tokens = malloc((size_t)n * sizeof *tokens + 1), *next = tokens;
+	int64_t left = n;
+
+	if (!tokens)
+		return NULL;
+	for (int s = 0; s < list->n; s++) {
+		struct cpa_span span = list->at[s];
+
+		for (int64_t i = 0; i < span.count; i++)
+			for (int64_t w = 0; w < span.width && left > 0; w++, left--)
+				*next++ = span.start + i * span.stride + w;
+	}
+	assert(left == 0);
+	return tokens;
+}
+
 struct cpa_range *cpa_host_visible(const struct cpa_attend *attend)
 {
 	int64_t nb = attend->batches.end - attend->batches.start;
 	struct cpa_range *visible = malloc((size_t)(nb * attend->nq) * sizeof *visible + 1);
 	struct cpa_range *row = visible;
+	int64_t *tokens = cpa_host_tokens(&attend->q_tokens, attend->nq);
 
-	if (!visible)
-		return NULL;
-	for (int64_t b = attend->batches.start; b < attend->batches.end; b++) {
-		int64_t left = attend->nq;
-
-		for (int s = 0; s < attend->q_tokens.n && left > 0; s++) {
-			struct cpa_span span = attend->q_tokens.at[s];
-
-			for (int64_t i = 0; i < span.count; i++)
-				for (int64_t w = 0; w < span.width && left > 0; w++, left--)
-					*row++ = visible_row(
-						attend, b, span.start + i * span.stride + w);
-		}
-		assert(left == 0);
+	if (visible && tokens)
+		for (int64_t b = attend->batches.start; b < attend->batches.end; b++)
+			for (int64_t i = 0; i < attend->nq; i++)
+				*row++ = visible_row(attend, b, tokens[i]);
+	if (!tokens) {
+		free(visible);
+		visible = NULL;
 	}
+	free(tokens);
 	return visible;
 }

@@ -94,5 +94,7 @@ CPA_INLINE int64_t cpa_array_index(
  * rows pass over it. NULL when out of memory.
  */
 struct cpa_range *cpa_host_visible(const struct cpa_attend *attend);
+/* The n tokens of list, which has as many, one by one; freed by the caller, NULL: no memory. */
+int64_t *cpa_host_tokens(const struct cpa_spans *list, int64_t n);
 
 #endif

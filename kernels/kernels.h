@@ -41,10 +41,12 @@ struct cpa_attend {
 	struct cpa_spans q_tokens, k_tokens;
 };
 
-/* a = merge(a, b) in place; dtypes of a and b may differ; the result is rounded once to a's. */
+/* a = merge(a, b) in place; dtypes of a and b may differ; the result is rounded once to a's.  With sink
+ * set, b is (o = 0, lse = sink[h]) for every row and o_b, lse_b are not looked at. */
 struct cpa_merge {
 	struct cpa_array o_a, lse_a, o_b, lse_b;
 	int64_t ntokens, nbatches, nheads, dim;
+	const double *sink; /* [nheads] host memory: the logits of these heads; NULL: an ordinary merge */
 };
 
 struct cpa_device;

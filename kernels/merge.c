@@ -2,8 +2,8 @@
  * merge.c - two partials into one, row by row.
  *
  * m = max; weights exp(lse - m) over their sum; lse = m + log of the sum.  A partial with lse =
- * -inf leaves the other as it is, bit for bit where no dtype changes.  In fp32, or in fp64 when
- * a is fp64.
+ * -inf leaves the other as it is, bit for bit where no dtype changes.  A sink is a partial of
+ * o = 0.  In fp32, or in fp64 when a is fp64.
  *
  * Compiled without contraction: with it merge(a, b) and merge(b, a) differ in a third of the
  * cases.
@@ -11,6 +11,7 @@
 #include "kernels/host.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { CHUNK = 256, PARALLEL_FROM = 1 << 18 };
 
@@ -28,18 +29,20 @@ CPA_CLONES static void add_double(
 		a[d] = wa * a[d] + wb * b[d];
 }
 
-/* Where a dtype is not that of the arithmetic, through a piece of it. */
+/* Where a dtype is not that of the arithmetic, through a piece of it.  b NULL: zeros. */
 static void add_row(
 	const struct cpa_merge *merge, bool wide, void *a, const void *b, double wa, double wb)
 {
 	enum cpa_dtype dtype = wide ? CPA_DTYPE_FP64 : CPA_DTYPE_FP32;
-	enum cpa_dtype from_a = merge->o_a.dtype, from_b = merge->o_b.dtype;
+	enum cpa_dtype from_a = merge->o_a.dtype, from_b = b ? merge->o_b.dtype : dtype;
 	double space_a[CHUNK], space_b[CHUNK];
+	static const double zeros[CHUNK];
 
 	for (int64_t d = 0; d < merge->dim; d += CHUNK) {
 		int64_t n = merge->dim - d < CHUNK ? merge->dim - d : CHUNK;
 		char *at_a = (char *)a + d * (int64_t)cpa_dtype_nbytes(from_a);
-		const char *at_b = (const char *)b + d * (int64_t)cpa_dtype_nbytes(from_b);
+		const char *at_b = b ? (const char *)b + d * (int64_t)cpa_dtype_nbytes(from_b)
+				     : (const char *)zeros;
 		void *run_a = from_a == dtype ? (void *)at_a : space_a;
 		const void *run_b = from_b == dtype ? (const void *)at_b : space_b;
 
@@ -80,22 +83,31 @@ static void merge_row(const struct cpa_merge *merge, int64_t t, int64_t b, int64
 {
 	bool wide = merge->o_a.dtype == CPA_DTYPE_FP64 || merge->lse_a.dtype == CPA_DTYPE_FP64;
 	void *o_a = cpa_element(&merge->o_a, cpa_array_index(&merge->o_a, t, b, h));
-	void *o_b = cpa_element(&merge->o_b, cpa_array_index(&merge->o_b, t, b, h));
-	int64_t at_a = cpa_array_index(&merge->lse_a, t, b, h);
-	int64_t at_b = cpa_array_index(&merge->lse_b, t, b, h);
-	double wa = cpa_load(merge->lse_a.dtype, merge->lse_a.data, at_a);
-	double wb = cpa_load(merge->lse_b.dtype, merge->lse_b.data, at_b), lse;
+	void *o_b = NULL;
+	int64_t at = cpa_array_index(&merge->lse_a, t, b, h);
+	double wa = cpa_load(merge->lse_a.dtype, merge->lse_a.data, at), wb, lse;
 
+	if (merge->sink) {
+		wb = merge->sink[h];
+	} else {
+		o_b = cpa_element(&merge->o_b, cpa_array_index(&merge->o_b, t, b, h));
+		wb = cpa_load(merge->lse_b.dtype, merge->lse_b.data,
+			cpa_array_index(&merge->lse_b, t, b, h));
+	}
 	if (wb == -INFINITY)
 		return;
-	if (wa == -INFINITY) {
-		cpa_run_convert(merge->o_a.dtype, o_a, merge->o_b.dtype, o_b, merge->dim);
-		lse = wb;
-	} else {
+	if (wa != -INFINITY) {
 		lse = wide ? weigh_double(&wa, &wb) : weigh_float(&wa, &wb);
 		add_row(merge, wide, o_a, o_b, wa, wb);
+	} else {
+		lse = wb;
+		if (o_b)
+			cpa_run_convert(
+				merge->o_a.dtype, o_a, merge->o_b.dtype, o_b, merge->dim);
+		else
+			memset(o_a, 0, (size_t)merge->dim * cpa_dtype_nbytes(merge->o_a.dtype));
 	}
-	cpa_store(merge->lse_a.dtype, merge->lse_a.data, at_a, lse);
+	cpa_store(merge->lse_a.dtype, merge->lse_a.data, at, lse);
 }
 
 enum cpa_status cpa_host_merge(struct cpa_device *device, int queue,

@@ -26,6 +26,13 @@ struct row {
 	double *q, *p, *o, *part;
 };
 
+/* One call: which keys rows see, [batches][nq]; and, with a mask, ids of tokens [nq], [nk]. */
+struct call {
+	const struct cpa_attend *attend;
+	struct cpa_range *visible;
+	int64_t *q_ids, *k_ids;
+};
+
 static void load_keys(const struct cpa_attend *attend, int64_t b, int64_t kv, struct keys *keys)
 {
 	const struct cpa_array *k = &attend->k, *v = &attend->v;
@@ -48,18 +55,38 @@ CPA_CLONES static void add_scaled(
 		y[i] += factor * x[i];
 }
 
-/* o of the row and its lse; the keys it sees are not none. */
-static double attend_row(const struct keys *keys, struct cpa_range seen, struct row *row)
+/* Adds what the mask has for row i of query head h and keys seen.start + j to p[j]. */
+static void add_mask(const struct call *call, struct cpa_range seen, int64_t i, int64_t b,
+	int64_t h, double *p)
 {
-	double *p = row->p, max, l = 0;
+	const struct cpa_attend *attend = call->attend;
+
+	for (int64_t j = seen.start; j < seen.end; j++)
+		p[j - seen.start] += cpa_mask_value(attend->problem, attend->batches.start + b,
+			attend->heads.start + h, call->q_ids[i], call->k_ids[j]);
+}
+
+/* Scores p of the row over the keys it sees by interval. */
+static void score_row(const struct keys *keys, struct cpa_range seen, struct row *row)
+{
 	int64_t n = seen.end - seen.start;
 
-	memset(p, 0, (size_t)n * sizeof *p);
+	memset(row->p, 0, (size_t)n * sizeof *row->p);
 	for (int64_t d = 0; d < keys->D; d++)
-		add_scaled(p, row->q[d], keys->k + d * keys->nk + seen.start, n);
-	max = p[0];
-	for (int64_t j = 1; j < n; j++)
-		max = p[j] > max ? p[j] : max;
+		add_scaled(row->p, row->q[d], keys->k + d * keys->nk + seen.start, n);
+}
+
+/* o of the row and its lse, from scores; -infinity is a key that is not visible. */
+static double attend_row(const struct keys *keys, struct cpa_range seen, struct row *row)
+{
+	double *p = row->p, max = -INFINITY, l = 0;
+	int64_t n = seen.end - seen.start;
+
+	for (int64_t j = 0; j < n; j++)
+		if (p[j] > max || isnan(p[j])) /* memory that was never written must show */
+			max = p[j];
+	if (max == -INFINITY)
+		return max;
 	for (int64_t start = 0; start < n; start += CHUNK) {
 		int64_t end = start + CHUNK < n ? start + CHUNK : n;
 		double part = 0;
@@ -81,10 +108,12 @@ static double attend_row(const struct keys *keys, struct cpa_range seen, struct 
 }
 
 /* Row i of query head h (indices of the arrays). */
-static void do_row(const struct cpa_attend *attend, const struct keys *keys,
-	struct cpa_range seen, int64_t i, int64_t b, int64_t h, struct row *row)
+static void do_row(const struct call *call, const struct keys *keys, int64_t i, int64_t b,
+	int64_t h, struct row *row)
 {
+	const struct cpa_attend *attend = call->attend;
 	const struct cpa_array *q = &attend->q, *o = &attend->o, *lse = &attend->lse;
+	struct cpa_range seen = call->visible[b * attend->nq + i];
 	double value = -INFINITY;
 
 	cpa_run_convert(CPA_DTYPE_FP64, row->q, q->dtype,
@@ -92,8 +121,12 @@ static void do_row(const struct cpa_attend *attend, const struct keys *keys,
 	for (int64_t d = 0; d < keys->D; d++)
 		row->q[d] *= attend->problem->scale;
 	memset(row->o, 0, (size_t)keys->Dv * sizeof *row->o);
-	if (seen.start < seen.end)
+	if (seen.start < seen.end) {
+		score_row(keys, seen, row);
+		if (call->k_ids)
+			add_mask(call, seen, i, b, h, row->p);
 		value = attend_row(keys, seen, row);
+	}
 	cpa_run_convert(o->dtype, cpa_element(o, cpa_array_index(o, i, b, h)), CPA_DTYPE_FP64,
 		row->o, keys->Dv);
 	cpa_store(lse->dtype, lse->data, cpa_array_index(lse, i, b, h), value);
@@ -101,10 +134,10 @@ static void do_row(const struct cpa_attend *attend, const struct keys *keys,
 
 /* All rows of query heads `heads` (of the arrays), which share the keys.  False: out of memory.
  */
-static bool do_heads(const struct cpa_attend *attend, const struct keys *keys,
-	const struct cpa_range *visible, int64_t b, struct cpa_range heads)
+static bool do_heads(const struct call *call, const struct keys *keys, int64_t b,
+	struct cpa_range heads)
 {
-	int64_t nrows = (heads.end - heads.start) * attend->nq;
+	int64_t nq = call->attend->nq, nrows = (heads.end - heads.start) * nq;
 	size_t size = (size_t)(keys->D + keys->nk + 2 * keys->Dv) * sizeof(double);
 	bool failed = false;
 
@@ -124,16 +157,15 @@ static bool do_heads(const struct cpa_attend *attend, const struct keys *keys,
 		CPA_OMP(omp for schedule(dynamic, 16))
 		for (int64_t i = 0; i < nrows; i++)
 			if (work)
-				do_row(attend, keys, visible[i % attend->nq], i % attend->nq, b,
-					heads.start + i / attend->nq, &row);
+				do_row(call, keys, i % nq, b, heads.start + i / nq, &row);
 		free(work);
 	}
 	return !failed;
 }
 
-static bool do_all(
-	const struct cpa_attend *attend, struct keys *keys, const struct cpa_range *visible)
+static bool do_all(const struct call *call, struct keys *keys)
 {
+	const struct cpa_attend *attend = call->attend;
 	int64_t g = attend->problem->Hq / attend->problem->Hkv,
 		nb = attend->batches.end - attend->batches.start;
 	struct cpa_range kv_heads = cpa_heads_kv(attend->heads, g);
@@ -146,7 +178,7 @@ static bool do_all(
 								       : attend->heads.end;
 
 			load_keys(attend, b, kv - attend->kv_first, keys);
-			if (!do_heads(attend, keys, visible + b * attend->nq, b,
+			if (!do_heads(call, keys, b,
 				    (struct cpa_range){first - attend->heads.start,
 					    end - attend->heads.start}))
 				return false;
@@ -158,19 +190,25 @@ static enum cpa_status ref_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
 	int64_t D = attend->problem->D, Dv = attend->problem->Dv, nk = attend->nk;
-	struct cpa_range *visible = cpa_host_visible(attend);
+	bool masked = attend->problem->rule.mask.kind != CPA_MASK_NONE, done = false;
+	struct call call = {attend, cpa_host_visible(attend), NULL, NULL};
 	double *memory = malloc((size_t)(nk * (D + Dv)) * sizeof *memory + 1);
 	struct keys keys = {memory, NULL, nk, D, Dv};
-	bool done = false;
 
 	(void)device;
 	(void)queue;
-	if (visible && memory) {
+	if (masked) {
+		call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
+		call.k_ids = cpa_host_tokens(&attend->k_tokens, nk);
+	}
+	if (call.visible && memory && (!masked || (call.q_ids && call.k_ids))) {
 		keys.v = keys.k + nk * D;
-		done = do_all(attend, &keys, visible);
+		done = do_all(&call, &keys);
 	}
 	free(memory);
-	free(visible);
+	free(call.visible);
+	free(call.q_ids);
+	free(call.k_ids);
 	return done ? CPA_OK
 		    : cpa_fail(error, CPA_NO_MEMORY, "attend: no memory for %lld keys in fp64",
 			      (long long)nk);

@@ -2,116 +2,12 @@
  * test_attend.c - ATTEND of both devices against long double, within the bounds they declare.
  */
 #include "kernels/host.h"
-#include "kernels/test_attend_case.h"
+#include "kernels/test_attend_check.h"
 
 #include <float.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-static struct cpa_device *devices[2];
-
-static void attend(struct cpa_device *device, struct attend_case *test)
-{
-	struct cpa_error error;
-
-	memset(test->o.data, 0xff, test->o.nbytes);
-	memset(test->lse.data, 0xff, test->lse.nbytes);
-	assert_int_equal(device->ops->attend(device, 0, &test->call, &error), CPA_OK);
-}
-
-/* The largest error of a row over its bound; NaN when anything is. */
-static double check_row(const struct attend_case *test, struct cpa_arithmetic arithmetic,
-	const struct exact_row *exact, int R, int64_t i, int64_t b, int64_t h)
-{
-	bool all = test->partials == CPA_PARTIALS_ALL;
-	struct cpa_bound_run run = {&test->problem, arithmetic, test->partials,
-		all ? CPA_DTYPE_FP32 : test->lse_dtype, R};
-	double lse = case_load(&test->call.lse, i, b, h, 0), worst;
-	struct cpa_bound bound;
-
-	cpa_bound_row(&run, &exact->row, exact->o_norm, &bound);
-	if (!exact->row.nvisible) {
-		assert_true(lse == -INFINITY);
-		for (int64_t d = 0; d < test->problem.Dv; d++)
-			assert_true(case_load(&test->call.o, i, b, h, d) == 0);
-		return 0;
-	}
-	worst = fabs(lse - exact->row.lse) / bound.lse;
-	for (int64_t d = 0; d < test->problem.Dv; d++) {
-		double error =
-			fabs((double)(case_load(&test->call.o, i, b, h, d) - exact->o[d]));
-		double most = bound.o_abs + bound.o_rel * fabs((double)exact->o[d]);
-
-		if (!(error / most <= worst) && !isnan(worst))
-			worst = error / most;
-	}
-	return worst;
-}
-
-static void check_all(struct attend_case *test)
-{
-	int64_t nb = test->batches.end - test->batches.start,
-		nh = test->heads.end - test->heads.start;
-	int64_t nrows = test->call.nq * nb * nh;
-	struct exact_row *exact = malloc((size_t)nrows * sizeof *exact);
-
-	for (int64_t row = 0; row < nrows; row++)
-		case_exact(test, row / nb / nh, row / nh % nb, row % nh, &exact[row]);
-	for (int i = 0; i < 2; i++) {
-		attend(devices[i], test);
-		for (int64_t row = 0; row < nrows; row++) {
-			int64_t t = row / nb / nh, b = row / nh % nb, h = row % nh;
-			double ratio = check_row(test, devices[i]->arithmetic(&test->problem),
-				&exact[row], 1, t, b, h);
-
-			if (!(ratio <= 1))
-				fail_msg("%s row %d %d %d: error %g of its bound",
-					devices[i]->ops->name, (int)t, (int)b, (int)h, ratio);
-		}
-		/* All in the boxes is written, as checked above, and nothing around them. */
-		assert_true(case_nwritten(&test->o, test->o_dtype) <= nrows * test->problem.Dv);
-		assert_true(case_nwritten(&test->lse, test->lse_dtype) <= nrows);
-	}
-	free(exact);
-}
-
-/* A list of n tokens: 0 in a row, 1 every third, 2 two runs, 3 pieces of a few. */
-static struct cpa_spans some_tokens(
-	uint64_t *seed, struct cpa_arena *arena, int64_t n, int kind)
-{
-	int64_t start = random_int(seed, 0, 20), width = random_int(seed, 1, 5),
-		half = (n + 1) / 2;
-	struct cpa_spans list = {NULL, 0, 0};
-
-	if (kind == 1) {
-		cpa_spans_append(arena, &list, (struct cpa_span){start, 1, 3, n});
-	} else if (kind == 2) {
-		cpa_spans_append_range(arena, &list, (struct cpa_range){start, start + half});
-		if (n > half)
-			cpa_spans_append_range(arena, &list,
-				(struct cpa_range){start + 90 + half, start + 90 + n});
-	} else if (kind == 3 && n >= width) {
-		cpa_spans_append(
-			arena, &list, (struct cpa_span){start, width, width + 2, n / width});
-		if (n % width)
-			cpa_spans_append_range(
-				arena, &list, (struct cpa_range){2000, 2000 + n % width});
-	} else {
-		cpa_spans_append_range(arena, &list, (struct cpa_range){start, start + n});
-	}
-	return list;
-}
-
-static void choose_partials(struct attend_case *test, int kind)
-{
-	enum cpa_dtype dtype = test->problem.dtype;
-	bool half = dtype > CPA_DTYPE_FP32;
-
-	test->partials = !half ? CPA_PARTIALS_FP32 : (enum cpa_partials)kind;
-	test->o_dtype = test->partials == CPA_PARTIALS_FP32 && half ? CPA_DTYPE_FP32 : dtype;
-	test->lse_dtype = test->partials == CPA_PARTIALS_ALL || !half ? dtype : CPA_DTYPE_FP32;
-}
 
 static void make_random(struct attend_case *test, uint64_t *seed, int i)
 {
@@ -124,7 +20,7 @@ static void make_random(struct attend_case *test, uint64_t *seed, int i)
 	p->Hkv = random_int(seed, 1, 3);
 	*p = (struct cpa_problem){random_int(seed, 1, 3), 1 << 20, 1 << 20, g * p->Hkv, p->Hkv,
 		random_int(seed, 1, 80), random_int(seed, 1, 80), (enum cpa_dtype)(i % 4), 0,
-		{false, 0}, false, true};
+		{.causal = false}, .lse = true};
 	p->scale = 1 / sqrt((double)p->D);
 	p->rule.causal = random_int(seed, 0, 2) > 0;
 	p->rule.offset = random_int(seed, -60, 60);
@@ -138,8 +34,8 @@ static void make_random(struct attend_case *test, uint64_t *seed, int i)
 	test->heads.start = random_int(seed, 0, p->Hq - 1);
 	test->heads.end = random_int(seed, test->heads.start + 1, p->Hq);
 	test->kv_first = random_int(seed, 0, test->heads.start / g);
-	test->q_tokens = some_tokens(seed, &test->arena, nq, (int)random_int(seed, 0, 3));
-	test->k_tokens = some_tokens(seed, &test->arena, nk, (int)random_int(seed, 0, 3));
+	test->q_tokens = some_tokens(seed, &test->arena, nq, (int)random_int(seed, 0, 3), 2000);
+	test->k_tokens = some_tokens(seed, &test->arena, nk, (int)random_int(seed, 0, 3), 2000);
 	case_build(test);
 }
 
@@ -155,21 +51,6 @@ static void any_box_is_within_the_declared_bound(void **state)
 		check_all(&test);
 		case_free(&test);
 	}
-}
-
-/* One head, contiguous tokens; tests set the inputs they need. */
-static void make_plain(struct attend_case *test, enum cpa_dtype dtype, int64_t nq, int64_t nk,
-	int64_t D, struct cpa_rule rule)
-{
-	memset(test, 0, sizeof *test);
-	cpa_arena_init(&test->arena);
-	test->problem =
-		(struct cpa_problem){1, nq, nk, 1, 1, D, D, dtype, 1, rule, false, true};
-	choose_partials(test, 0);
-	test->batches.end = test->heads.end = 1;
-	cpa_spans_append_range(&test->arena, &test->q_tokens, (struct cpa_range){0, nq});
-	cpa_spans_append_range(&test->arena, &test->k_tokens, (struct cpa_range){0, nk});
-	case_build(test);
 }
 
 static void fill_plain(const struct cpa_array *array, int64_t n, double value)
@@ -188,7 +69,7 @@ static void scores_far_below_any_mask_constant_are_right(void **state)
 		struct attend_case test;
 
 		make_plain(&test, c % 2 ? CPA_DTYPE_FP32 : CPA_DTYPE_BF16, 20, 130, 1,
-			(struct cpa_rule){true, 0});
+			(struct cpa_rule){.causal = true});
 		fill_plain(&test.call.q, 20, fabs(sizes[c / 2]) / 2);
 		for (int64_t j = 0; j < 130 && j < 20; j++)
 			cpa_store(test.call.k.dtype, test.call.k.data, j,
@@ -205,7 +86,7 @@ static void a_row_without_keys_is_zero_and_minus_infinity(void **state)
 	struct attend_case test;
 
 	(void)state;
-	make_plain(&test, CPA_DTYPE_FP32, 40, 100, 8, (struct cpa_rule){true, 0});
+	make_plain(&test, CPA_DTYPE_FP32, 40, 100, 8, (struct cpa_rule){.causal = true});
 	test.problem.rule.offset = -20;
 	check_all(&test);
 	test.problem.rule.offset = -40;
@@ -225,7 +106,7 @@ static void weights_of_16_bits_are_rounded_and_their_sum_is_not(void **state)
 		struct attend_case test;
 		double x, p, rounded, o, slack;
 
-		make_plain(&test, dtype, 1, 2, 1, (struct cpa_rule){false, 0});
+		make_plain(&test, dtype, 1, 2, 1, (struct cpa_rule){.causal = false});
 		cpa_store(dtype, test.call.q.data, 0, 1);
 		cpa_store(dtype, test.call.k.data, 0, 0);
 		cpa_store(dtype, test.call.k.data, 1, -(double)i / 24);
@@ -244,24 +125,6 @@ static void weights_of_16_bits_are_rounded_and_their_sum_is_not(void **state)
 	}
 }
 
-/* o and lse of query rows over keys [start, end) of the call. */
-static void attend_part(struct cpa_device *device, struct attend_case *test, int64_t start,
-	int64_t end, struct cpa_array o, struct cpa_array lse)
-{
-	struct cpa_attend part = test->call;
-	struct cpa_error error;
-
-	part.k.data = (char *)part.k.data +
-		start * part.k.token * (int64_t)cpa_dtype_nbytes(part.k.dtype);
-	part.v.data = (char *)part.v.data +
-		start * part.v.token * (int64_t)cpa_dtype_nbytes(part.v.dtype);
-	part.nk = end - start;
-	part.k_tokens = cpa_spans_pick(&test->arena, &test->k_tokens, start, end - start, 1);
-	part.o = o;
-	part.lse = lse;
-	assert_int_equal(device->ops->attend(device, 0, &part, &error), CPA_OK);
-}
-
 static void try_two_partials(struct cpa_device *device, enum cpa_dtype dtype)
 {
 	struct exact_row *exact = malloc(sizeof *exact);
@@ -270,11 +133,11 @@ static void try_two_partials(struct cpa_device *device, enum cpa_dtype dtype)
 	struct cpa_error error;
 	struct cpa_merge merge;
 
-	make_plain(&test, dtype, 50, 171, 24, (struct cpa_rule){true, 60});
+	make_plain(&test, dtype, 50, 171, 24, (struct cpa_rule){.causal = true, .offset = 60});
 	o = guarded_alloc(test.o.nbytes, 0xff);
 	lse = guarded_alloc(test.lse.nbytes, 0xff);
 	merge = (struct cpa_merge){
-		test.call.o, test.call.lse, test.call.o, test.call.lse, 50, 1, 1, 24};
+		test.call.o, test.call.lse, test.call.o, test.call.lse, 50, 1, 1, 24, NULL};
 	merge.o_b.data = o.data;
 	merge.lse_b.data = lse.data;
 	attend_part(device, &test, 0, 80, merge.o_a, merge.lse_a);
@@ -309,7 +172,8 @@ static void the_number_of_threads_changes_no_bit(void **state)
 		struct attend_case test;
 		unsigned char *first;
 
-		make_plain(&test, CPA_DTYPE_FP32, 300, 200, 40, (struct cpa_rule){true, 0});
+		make_plain(
+			&test, CPA_DTYPE_FP32, 300, 200, 40, (struct cpa_rule){.causal = true});
 		first = malloc(test.o.nbytes + test.lse.nbytes);
 		for (int n = 1; n <= 4; n++) {
 			omp_set_num_threads(n);
@@ -376,14 +240,5 @@ int main(void)
 		cmocka_unit_test(the_number_of_threads_changes_no_bit),
 		cmocka_unit_test(exp_is_as_near_as_declared),
 	};
-	struct cpa_error error;
-	int failed;
-
-	for (int i = 0; i < 2; i++)
-		if (cpa_device_create(cpa_device_name(i), &devices[i], &error))
-			return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	for (int i = 0; i < 2; i++)
-		cpa_device_destroy(devices[i]);
-	return failed;
+	return run_group(tests, sizeof tests / sizeof tests[0]);
 }

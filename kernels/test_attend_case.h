@@ -13,6 +13,14 @@
 
 enum { LAYOUT_BSHD, LAYOUT_SBHD };
 
+/* A mask in the tests: which axes it has, and what its values are like. */
+enum mask_values { MASK_TRUTH, MASK_MILD, MASK_EXTREME };
+struct mask_shape {
+	bool batch, head, query, key;
+	enum mask_values values;
+	enum cpa_dtype dtype;
+};
+
 struct attend_case {
 	struct cpa_problem problem;
 	enum cpa_fill fill;
@@ -23,8 +31,9 @@ struct attend_case {
 	int64_t kv_first;
 	struct cpa_arena arena;
 	struct cpa_spans q_tokens, k_tokens;
+	struct mask_shape mask;
 	/* made by case_build() */
-	struct guarded q, k, v, o, lse;
+	struct guarded q, k, v, o, lse, mask_memory;
 	struct cpa_attend call;
 };
 
@@ -46,30 +55,123 @@ static inline struct cpa_array case_array(const struct attend_case *test,
 	return array;
 }
 
-/* Written apart from the library: full, or causal with an offset. */
-static inline bool case_sees(const struct attend_case *test, int64_t i, int64_t j)
+/* Written apart from the library: does query i see key j of batch item b of the call, the mask
+ * aside? */
+static inline bool case_sees(const struct attend_case *test, int64_t b, int64_t i, int64_t j)
 {
+	const struct cpa_rule *rule = &test->problem.rule;
 	int64_t query = cpa_spans_token(&test->q_tokens, i),
-		key = cpa_spans_token(&test->k_tokens, j);
+		key = cpa_spans_token(&test->k_tokens, j), apart = key - query - rule->offset;
 
-	return !test->problem.rule.causal || key <= query + test->problem.rule.offset;
+	if (rule->causal && apart > 0)
+		return false;
+	if (rule->window &&
+		((rule->left >= 0 && apart < -rule->left) ||
+			(rule->right >= 0 && apart > rule->right)))
+		return false;
+	for (int64_t n = 0; rule->documents && n <= rule->ndocuments; n++)
+		if ((query < rule->documents[n]) != (key < rule->documents[n]))
+			return false;
+	return !rule->key_lengths || key < rule->key_lengths[test->batches.start + b];
+}
+
+/* A pure function of where it is; axes that the mask lacks count as 0. */
+static inline double mask_at(
+	const struct mask_shape *mask, int64_t b, int64_t h, int64_t t, int64_t j)
+{
+	static const double extreme[] = {-1e30, 1e4, -1e4, 1e4, -1e30, 3, 0, -1e-30};
+	uint64_t row = 1 + (uint64_t)(mask->batch * b * 31 + mask->head * h) * 65536 +
+		(uint64_t)(mask->query * t);
+	uint64_t here = row * 1048576 + (uint64_t)(mask->key * j), bits;
+
+	random_bits(&row);
+	if (random_bits(&row) % 7 == 0)
+		return -INFINITY; /* all of a row, if queries have rows of their own */
+	random_bits(&here);
+	bits = random_bits(&here) >> 8;
+	if (bits % 4 == 0)
+		return -INFINITY;
+	bits /= 4;
+	return mask->values == MASK_TRUTH   ? 0
+		: mask->values == MASK_MILD ? (double)(float)((double)(bits % 65536) / 8192 - 4)
+					    : (double)(float)extreme[bits % 8];
+}
+
+/* The mask in as few elements as it has. */
+static inline void case_mask(struct attend_case *test)
+{
+	const struct mask_shape *shape = &test->mask;
+	struct cpa_problem *p = &test->problem;
+	int64_t nb = shape->batch ? p->B : 1, nh = shape->head ? p->Hq : 1,
+		nq = shape->query ? p->Sq : 1, nk = shape->key ? p->Skv : 1, n = 0;
+	bool truth = shape->values == MASK_TRUTH;
+	size_t size = truth ? 1 : cpa_dtype_nbytes(shape->dtype);
+
+	test->mask_memory = guarded_alloc((size_t)(nb * nh * nq * nk) * size, 0xff);
+	for (int64_t b = 0; b < nb; b++)
+		for (int64_t h = 0; h < nh; h++)
+			for (int64_t t = 0; t < nq; t++)
+				for (int64_t j = 0; j < nk; j++, n++) {
+					double value = mask_at(shape, b, h, t, j);
+
+					if (truth)
+						test->mask_memory.data[n] = value == 0
+							? (unsigned char)(1 + n % 255)
+							: 0;
+					else
+						cpa_store(shape->dtype, test->mask_memory.data,
+							n, value);
+				}
+	p->rule.mask = (struct cpa_mask){.kind = truth ? CPA_MASK_BOOL : CPA_MASK_BIAS,
+		.dtype = shape->dtype,
+		.data = test->mask_memory.data,
+		.batch = shape->batch * nh * nq * nk,
+		.head = shape->head * nq * nk,
+		.query = shape->query * nk,
+		.key = shape->key};
+}
+
+static inline double case_bias(
+	const struct attend_case *test, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+	if (!test->problem.rule.mask.kind)
+		return 0;
+	return mask_at(&test->mask, test->batches.start + b, test->heads.start + h,
+		cpa_spans_token(&test->q_tokens, i), cpa_spans_token(&test->k_tokens, j));
 }
 
 static inline void case_fill_row(const struct attend_case *test, char tensor,
-	const struct cpa_array *array, int64_t i, int64_t token, int64_t first_head,
+	const struct cpa_array *array, int64_t b, int64_t i, int64_t token, int64_t first_head,
 	int64_t nheads)
 {
 	int64_t D = tensor == 'v' ? test->problem.Dv : test->problem.D;
 
-	for (int64_t b = test->batches.start; b < test->batches.end; b++)
-		for (int64_t h = 0; h < nheads; h++)
-			for (int64_t d = 0; d < D; d++)
-				cpa_store(array->dtype, array->data,
-					i * array->token +
-						(b - test->batches.start) * array->batch +
-						h * array->head + d,
-					cpa_fill_value(test->fill, &test->problem, 7, tensor, b,
-						token, first_head + h, d));
+	for (int64_t h = 0; h < nheads; h++)
+		for (int64_t d = 0; d < D; d++)
+			cpa_store(array->dtype, array->data,
+				i * array->token + b * array->batch + h * array->head + d,
+				cpa_fill_value(test->fill, &test->problem, 7, tensor,
+					test->batches.start + b, token, first_head + h, d));
+}
+
+/* Keys that no row sees, and heads of the box that are not needed, stay NaN. */
+static inline void case_fill_key(struct attend_case *test, int64_t b, int64_t j)
+{
+	struct cpa_range kv = cpa_heads_kv(test->heads, test->problem.Hq / test->problem.Hkv);
+	int64_t token = cpa_spans_token(&test->k_tokens, j);
+	bool seen = false;
+
+	for (int64_t i = 0; i < test->call.nq && !seen; i++)
+		seen = case_sees(test, b, i, j);
+	for (int64_t h = kv.start; seen && h < kv.end; h++) {
+		struct cpa_array k = test->call.k, v = test->call.v;
+		int64_t skip = h - test->kv_first;
+
+		k.data = (char *)k.data + skip * k.head * (int64_t)cpa_dtype_nbytes(k.dtype);
+		v.data = (char *)v.data + skip * v.head * (int64_t)cpa_dtype_nbytes(v.dtype);
+		case_fill_row(test, 'k', &k, b, j, token, h, 1);
+		case_fill_row(test, 'v', &v, b, j, token, h, 1);
+	}
 }
 
 static inline void case_build(struct attend_case *test)
@@ -77,7 +179,6 @@ static inline void case_build(struct attend_case *test)
 	const struct cpa_problem *p = &test->problem;
 	int64_t nq = cpa_spans_ntokens(&test->q_tokens),
 		nk = cpa_spans_ntokens(&test->k_tokens);
-	struct cpa_range kv = cpa_heads_kv(test->heads, p->Hq / p->Hkv);
 	struct cpa_attend *call = &test->call;
 
 	call->problem = p;
@@ -95,28 +196,13 @@ static inline void case_build(struct attend_case *test)
 		case_array(test, &test->o, test->o_dtype, nq, p->Hq, p->Dv, test->heads.start);
 	call->lse =
 		case_array(test, &test->lse, test->lse_dtype, nq, p->Hq, 1, test->heads.start);
-	for (int64_t i = 0; i < nq; i++)
-		case_fill_row(test, 'q', &call->q, i, cpa_spans_token(&test->q_tokens, i),
-			test->heads.start, test->heads.end - test->heads.start);
-	for (int64_t j = 0; j < nk; j++) {
-		bool seen = false;
-
-		for (int64_t i = 0; i < nq && !seen; i++)
-			seen = case_sees(test, i, j);
-		/* Heads of the box that are not needed stay NaN. */
-		for (int64_t h = kv.start; seen && h < kv.end; h++) {
-			struct cpa_array k = call->k, v = call->v;
-			int64_t skip = h - test->kv_first;
-
-			k.data = (char *)k.data +
-				skip * k.head * (int64_t)cpa_dtype_nbytes(k.dtype);
-			v.data = (char *)v.data +
-				skip * v.head * (int64_t)cpa_dtype_nbytes(v.dtype);
-			case_fill_row(
-				test, 'k', &k, j, cpa_spans_token(&test->k_tokens, j), h, 1);
-			case_fill_row(
-				test, 'v', &v, j, cpa_spans_token(&test->k_tokens, j), h, 1);
-		}
+	for (int64_t b = 0; b < test->batches.end - test->batches.start; b++) {
+		for (int64_t i = 0; i < nq; i++)
+			case_fill_row(test, 'q', &call->q, b, i,
+				cpa_spans_token(&test->q_tokens, i), test->heads.start,
+				test->heads.end - test->heads.start);
+		for (int64_t j = 0; j < nk; j++)
+			case_fill_key(test, b, j);
 	}
 }
 
@@ -126,6 +212,8 @@ static inline void case_free(struct attend_case *test)
 
 	for (int i = 0; i < 5; i++)
 		guarded_free(all[i]);
+	if (test->problem.rule.mask.kind)
+		guarded_free(&test->mask_memory);
 	cpa_arena_fini(&test->arena);
 }
 
@@ -159,59 +247,82 @@ static inline long double case_score(const struct attend_case *test, int64_t i, 
 	return sum * test->problem.scale;
 }
 
-static inline void case_exact(const struct attend_case *test, int64_t i, int64_t b, int64_t h,
-	struct exact_row *exact)
+/* The visible keys of row, scored: -inf in s[j] for the others.  Returns the largest score. */
+static inline long double case_scores(const struct attend_case *test, int64_t i, int64_t b,
+	int64_t h, int64_t kv, long double *s, struct cpa_row *row)
 {
-	const struct cpa_problem *p = &test->problem;
-	int64_t kv = (test->heads.start + h) / (p->Hq / p->Hkv) - test->kv_first,
-		nk = test->call.nk;
-	long double *s = calloc((size_t)nk, sizeof *s), l = 0, max = -INFINITY, min = INFINITY,
-		    squares = 0;
-	struct cpa_row *row = &exact->row;
+	long double max = -INFINITY, min = INFINITY;
 
-	*exact = (struct exact_row){.row = {.lse = -INFINITY, .max_score = -INFINITY}};
-	for (int64_t d = 0; d < p->D; d++)
-		squares += (long double)case_load(&test->call.q, i, b, h, d) *
-			case_load(&test->call.q, i, b, h, d);
-	for (int64_t j = 0; j < nk; j++) {
-		double norm;
+	for (int64_t j = 0; j < test->call.nk; j++) {
+		double norm, bias = case_bias(test, b, h, i, j);
 
-		if (!case_sees(test, i, j))
+		s[j] = -INFINITY;
+		if (!case_sees(test, b, i, j) || bias == -INFINITY)
 			continue;
-		s[j] = case_score(test, i, b, h, kv, j, &norm);
+		s[j] = case_score(test, i, b, h, kv, j, &norm) + bias;
 		max = fmaxl(max, s[j]);
 		min = fminl(min, s[j]);
 		row->nvisible++;
 		row->max_abs = fmax(row->max_abs, (double)fabsl(s[j]));
 		row->k_max = fmax(row->k_max, norm);
 	}
-	for (int64_t j = 0; j < nk; j++)
-		l += case_sees(test, i, j) ? expl(s[j] - max) : 0;
-	for (int64_t j = 0; j < nk; j++) {
-		long double weight, vmax = 0, v2 = 0;
+	row->equal = max == min;
+	return max;
+}
 
-		if (!case_sees(test, i, j))
+/* Weighs values by s, of which the largest is max and the sum l, and what the bounds need. */
+static inline void case_average(const struct attend_case *test, int64_t b, int64_t kv,
+	const long double *s, long double max, long double l, struct exact_row *exact)
+{
+	for (int64_t j = 0; j < test->call.nk; j++) {
+		long double weight = expl(s[j] - max) / l, vmax = 0, v2 = 0;
+
+		if (s[j] == -INFINITY)
 			continue;
-		weight = expl(s[j] - max) / l;
-		for (int64_t d = 0; d < p->Dv; d++) {
+		for (int64_t d = 0; d < test->problem.Dv; d++) {
 			long double v = case_load(&test->call.v, j, b, kv, d);
 
 			exact->o[d] += weight * v;
 			vmax = fmaxl(vmax, fabsl(v));
 			v2 += v * v;
 		}
-		row->V += (double)(weight * vmax);
-		row->V2 += (double)(weight * v2);
-		row->Vsum += (double)vmax;
-		row->v_max = fmax(row->v_max, (double)vmax);
+		exact->row.V += (double)(weight * vmax);
+		exact->row.V2 += (double)(weight * v2);
+		exact->row.Vsum += (double)vmax;
+		exact->row.v_max = fmax(exact->row.v_max, (double)vmax);
+	}
+}
+
+static inline void case_exact(const struct attend_case *test, int64_t i, int64_t b, int64_t h,
+	struct exact_row *exact)
+{
+	const struct cpa_problem *p = &test->problem;
+	int64_t kv = (test->heads.start + h) / (p->Hq / p->Hkv) - test->kv_first,
+		nk = test->call.nk;
+	double sink = p->rule.sink ? p->rule.sink[test->heads.start + h] : -INFINITY;
+	long double *s = calloc((size_t)nk, sizeof *s), l = 0, max, squares = 0;
+	struct cpa_row *row = &exact->row;
+
+	*exact = (struct exact_row){.row = {.lse = sink, .max_score = -INFINITY}};
+	for (int64_t d = 0; d < p->D; d++)
+		squares += (long double)case_load(&test->call.q, i, b, h, d) *
+			case_load(&test->call.q, i, b, h, d);
+	max = case_scores(test, i, b, h, kv, s, row);
+	if (row->nvisible) {
+		if (p->rule.sink) {
+			row->equal = row->equal && sink == max;
+			row->max_abs = fmax(row->max_abs, fabs(sink));
+			max = fmaxl(max, sink);
+			l = expl(sink - max);
+		}
+		for (int64_t j = 0; j < nk; j++)
+			l += expl(s[j] - max);
+		row->max_score = (double)max;
+		case_average(test, b, kv, s, max, l, exact);
+		row->lse = (double)(max + logl(l));
+		row->a = p->scale * (double)sqrtl(squares) * row->k_max;
 	}
 	free(s);
-	if (!row->nvisible)
-		return;
-	row->max_score = (double)max;
-	row->lse = (double)(max + logl(l));
-	row->equal = max == min;
-	row->a = p->scale * (double)sqrtl(squares) * row->k_max;
 }
 
 /* How many numbers of memory are not 0xff all over. */

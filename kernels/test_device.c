@@ -140,7 +140,7 @@ static void devices_declare_what_they_compute_in(void **state)
 {
 	struct cpa_device *ref = make("ref"), *cpu = make("cpu");
 	struct cpa_problem problem = {
-		1, 8, 8, 2, 1, 4, 4, CPA_DTYPE_FP64, 1, {false, 0}, false, true};
+		1, 8, 8, 2, 1, 4, 4, CPA_DTYPE_FP64, 1, {.causal = false}, .lse = true};
 	struct cpa_error error;
 
 	(void)state;

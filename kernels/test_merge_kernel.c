@@ -81,7 +81,7 @@ static struct partial empty_like(const struct partial *partial)
 static void merge(const struct partial *a, const struct partial *b)
 {
 	struct cpa_merge call = {
-		a->o_array, a->lse_array, b->o_array, b->lse_array, a->n, 1, 1, a->dim};
+		a->o_array, a->lse_array, b->o_array, b->lse_array, a->n, 1, 1, a->dim, NULL};
 	struct cpa_error error;
 
 	assert_int_equal(device->ops->merge(device, 0, &call, &error), CPA_OK);
@@ -252,7 +252,7 @@ static void strides_of_the_four_arrays_are_their_own(void **state)
 	call = (struct cpa_merge){{a.o.data, CPA_DTYPE_FP32, B * H * D, H * D, D},
 		{a.lse.data, CPA_DTYPE_FP32, B * H, H, 1},
 		{other.o.data, CPA_DTYPE_FP32, D, T * D, B * T * D},
-		{other.lse.data, CPA_DTYPE_FP32, 1, T, B * T}, T, B, H, D};
+		{other.lse.data, CPA_DTYPE_FP32, 1, T, B * T}, T, B, H, D, NULL};
 	assert_int_equal(device->ops->merge(device, 0, &call, &error), CPA_OK);
 	assert_same(&a, &expected);
 	discard(&a);
@@ -280,6 +280,83 @@ static void equal_partials_merge_to_themselves(void **state)
 	discard(&before);
 }
 
+/* Rows of a as [tokens][heads]; a sink for each head. */
+static void merge_sink(const struct partial *a, int64_t nheads, const double *sink)
+{
+	struct cpa_merge call = {.o_a = a->o_array,
+		.lse_a = a->lse_array,
+		.ntokens = a->n / nheads,
+		.nbatches = 1,
+		.nheads = nheads,
+		.dim = a->dim,
+		.sink = sink};
+	struct cpa_error error;
+
+	call.o_a.token = nheads * a->dim;
+	call.lse_a.token = nheads;
+	assert_int_equal(device->ops->merge(device, 0, &call, &error), CPA_OK);
+}
+
+enum { SINKS = 5 };
+static const double sinks[SINKS] = {-2.5, 0, 3, 48, -176};
+
+static void a_sink_is_a_partial_of_zeros(void **state)
+{
+	uint64_t seed = 6;
+
+	(void)state;
+	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++)
+		for (int64_t dim = 1; dim < 600; dim += 130) {
+			struct partial x = make(
+				(enum cpa_dtype)dtype, (enum cpa_dtype)dtype, 8 * SINKS, dim);
+			struct partial before, zeros, sunk;
+
+			fill(&x, &seed, 5);
+			for (int64_t i = 0; i < 2 * SINKS; i++) {
+				memset(x.o.data +
+						(size_t)(i * dim) *
+							cpa_dtype_nbytes((enum cpa_dtype)dtype),
+					0,
+					(size_t)dim * cpa_dtype_nbytes((enum cpa_dtype)dtype));
+				cpa_store((enum cpa_dtype)dtype, x.lse.data, i, -INFINITY);
+			}
+			before = copy_of(&x);
+			sunk = copy_of(&x);
+			zeros = empty_like(&x);
+			for (int64_t i = 0; i < x.n; i++)
+				cpa_store((enum cpa_dtype)dtype, zeros.lse.data, i,
+					sinks[i % SINKS]);
+			merge(&x, &zeros);
+			merge_sink(&sunk, SINKS, sinks);
+			assert_same(&sunk, &x);
+			for (int64_t i = 0; i < 2 * SINKS; i++)
+				assert_true(lse_of(&sunk, i) == sinks[i % SINKS] &&
+					o_of(&sunk, i * dim) == 0);
+			for (int64_t i = 2 * SINKS; i < x.n; i++)
+				check_row(&before, &zeros, &sunk, i);
+			discard(&x);
+			discard(&before);
+			discard(&zeros);
+			discard(&sunk);
+		}
+}
+
+static void a_sink_of_minus_infinity_changes_no_bit(void **state)
+{
+	static const double sink[1] = {-INFINITY};
+	struct partial x = make(CPA_DTYPE_FP32, CPA_DTYPE_FP32, 9, 7), before;
+	uint64_t seed = 7;
+
+	(void)state;
+	fill(&x, &seed, 5);
+	cpa_store(CPA_DTYPE_FP32, x.lse.data, 3, -INFINITY);
+	before = copy_of(&x);
+	merge_sink(&x, 1, sink);
+	assert_same(&x, &before);
+	discard(&x);
+	discard(&before);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +366,8 @@ int main(void)
 		cmocka_unit_test(merged_rows_are_near_the_exact_ones),
 		cmocka_unit_test(strides_of_the_four_arrays_are_their_own),
 		cmocka_unit_test(equal_partials_merge_to_themselves),
+		cmocka_unit_test(a_sink_is_a_partial_of_zeros),
+		cmocka_unit_test(a_sink_of_minus_infinity_changes_no_bit),
 	};
 	struct cpa_error error;
 	int failed;

@@ -192,32 +192,66 @@ static double score_row(const struct cpa_ref_head *head, struct cpa_view q, int6
 	return norm_value(&norm);
 }
 
-/* Everything about the row that is known before the weights. */
+/* What the mask adds to the scores s[j - keys.start] of one row; -inf hides a key, whatever its
+ * score.  The row is read where it lies, with its stride. */
+static void mask_row(const struct cpa_ref_head *head, int64_t h, int64_t t,
+	struct cpa_range keys, double *s)
+{
+	const struct cpa_mask *mask = &head->problem.rule.mask;
+	int64_t at = head->b * mask->batch + h * mask->head + t * mask->query +
+		     keys.start * mask->key;
+	int64_t n = keys.end - keys.start, step = mask->key;
+
+	if (mask->kind == CPA_MASK_BOOL) {
+		const uint8_t *attend = (const uint8_t *)mask->data + at;
+
+		for (int64_t j = 0; j < n; j++)
+			s[j] = attend[j * step] ? s[j] : -INFINITY;
+	} else if (mask->kind == CPA_MASK_BIAS && mask->dtype == CPA_DTYPE_FP32) {
+		const float *bias = (const float *)mask->data + at;
+
+		for (int64_t j = 0; j < n; j++)
+			s[j] = bias[j * step] == -INFINITY ? -INFINITY : s[j] + bias[j * step];
+	} else if (mask->kind == CPA_MASK_BIAS) {
+		const double *bias = (const double *)mask->data + at;
+
+		for (int64_t j = 0; j < n; j++)
+			s[j] = bias[j * step] == -INFINITY ? -INFINITY : s[j] + bias[j * step];
+	}
+}
+
+/* Everything about the row that is known before the weights.  A score of -inf is no key. */
 static void scan_row(const struct cpa_ref_head *head, struct cpa_range keys, const double *s,
-	double q_norm, struct cpa_row *row)
+	const double *sink, struct cpa_row *row)
 {
 	double max = -INFINITY, min = INFINITY, k_max = 0.0, v_max = 0.0, v_sum = 0.0;
 	const double *k_norm = head->k_norm + keys.start, *v_abs = head->v_max + keys.start;
 	int64_t n = keys.end - keys.start;
 
 	for (int64_t j = 0; j < n; j++) {
+		if (s[j] == -INFINITY)
+			continue;
+		row->nvisible++;
 		max = s[j] > max ? s[j] : max;
 		min = s[j] < min ? s[j] : min;
 		k_max = k_norm[j] > k_max ? k_norm[j] : k_max;
 		v_max = v_abs[j] > v_max ? v_abs[j] : v_max;
 		v_sum += v_abs[j];
 	}
+	if (sink) { /* one more score; k and v are 0 */
+		max = *sink > max ? *sink : max;
+		min = *sink < min ? *sink : min;
+	}
 	row->max_score = max;
 	row->max_abs = fmax(fabs(max), fabs(min));
-	row->a = q_norm * k_max;
 	row->k_max = k_max;
 	row->v_max = v_max;
 	row->Vsum = v_sum;
-	row->nvisible = n;
 	row->equal = max == min;
 }
 
-/* s becomes exp(s - max); returns their sum, V and V2 not yet divided by it. */
+/* s becomes exp(s - max), 0 where a key is hidden; returns their sum, V and V2 not yet divided by
+ * it. */
 static double weigh_row(const struct cpa_ref_head *head, struct cpa_range keys, double *s,
 	struct cpa_row *row)
 {
@@ -267,23 +301,35 @@ void cpa_ref_row(const struct cpa_ref_head *head, struct cpa_view q, int64_t h, 
 	double *o, struct cpa_row *row, double *work)
 {
 	const struct cpa_problem *problem = &head->problem;
+	const double *sink = problem->rule.sink ? problem->rule.sink + h : NULL;
 	struct cpa_range keys = cpa_rule_row(problem, head->b, t);
+	int64_t n = keys.end - keys.start;
 	double q_norm, sum;
 
 	assert(h / (problem->Hq / problem->Hkv) == head->kv_head && t >= 0 && t < problem->Sq);
 	*row = (struct cpa_row){ .lse = -INFINITY };
 	for (int64_t d = 0; d < problem->Dv; d++)
 		o[d] = 0.0;
-	if (keys.start == keys.end)
+	if (n == 0 && !sink)
 		return;
 	q_norm = score_row(head, q, h, t, keys, work);
-	scan_row(head, keys, work, q_norm, row);
+	mask_row(head, h, t, keys, work);
+	scan_row(head, keys, work, sink, row);
+	if (row->nvisible == 0 && !sink) {
+		for (int64_t j = 0; j < n; j++)
+			work[j] = 0.0;
+		*row = (struct cpa_row){ .lse = -INFINITY };
+		return;
+	}
+	row->a = q_norm * row->k_max;
 	sum = weigh_row(head, keys, work, row);
+	if (sink)
+		sum += exp(*sink - row->max_score);
 	average_row(head, keys, work, sum, o);
 	row->lse = row->max_score + log(sum);
 	row->V /= sum;
 	row->V2 /= sum;
-	for (int64_t j = 0; j < row->nvisible; j++)
+	for (int64_t j = 0; j < n; j++)
 		work[j] /= sum;
 }
 

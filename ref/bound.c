@@ -11,7 +11,8 @@
  *   most D + 1 roundings, so |error| <= (D + 1) u_a sum |scale q_d k_jd|, and that sum is <= a
  *   (Cauchy-Schwarz).  One more u_a a is for rounding the stored score.  E follows sum |q k|,
  *   never |lse|.  Where scale q_d or a product is subnormal, it is off by eta, the least
- *   subnormal, at most: + eta (sqrt(D) max |k_j|_2 + D).
+ *   subnormal, at most: + eta (sqrt(D) max |k_j|_2 + D).  Adding a bias rounds once more, to
+ *   u_a max |s_j|, s_j being the sum.  A mask of truth values rounds nothing.
  *
  * X, exp and its sum.  exp(s_j - m) is off by c_exp u_a, relative to itself, and by
  *   u_a |s_j - m| from the subtraction, of which the average over p_j is at most u_a times the
@@ -49,6 +50,11 @@
  * called exact above is known to within the same formulas only, and that much is added:
  * |x - ref| <= |x - x*| + |ref - x*|.  It counts for fp64 runs and vanishes for others.  Both
  * are averages of the same values, so V + max |v_jd| limits the two together.
+ *
+ * A sink is one more visible key with k = 0, v = 0 and score = sink: in lambda, n, V, l and
+ *   max |s_j| (a device may take its maximum with or without it).  It may be merged like a
+ *   partial, so R is one more.  Its rounding is that of a stored lse.  Where it is alone, o is 0
+ *   in any arithmetic.
  *
  * soft compares with the same device on one rank, (o_1, lse_1).  E and X largely repeat there
  * (same q and k, same rounding of weights): 2 |o_1 - o*| stands for them, and only what
@@ -89,24 +95,32 @@ struct terms {
 	double underflow;      /* absolute, of weights and sums */
 };
 
-static double row_lambda(const struct cpa_row *row)
+/* Scores in the denominator. */
+static double nscores(const struct cpa_problem *problem, const struct cpa_row *row)
 {
-	return row->max_abs + log((double)row->nvisible);
+	return (double)row->nvisible + (problem->rule.sink ? 1.0 : 0.0);
+}
+
+static double row_lambda(const struct cpa_problem *problem, const struct cpa_row *row)
+{
+	return row->max_abs + log(nscores(problem, row));
 }
 
 /* u_m and R describe the merges, M_stays that M does not vanish at R = 1. */
-static struct terms terms_of(const struct cpa_arithmetic *arithmetic, const struct cpa_row *row,
-	int64_t D, int R, double u_m, bool M_stays)
+static struct terms terms_of(const struct cpa_arithmetic *arithmetic,
+	const struct cpa_problem *problem, const struct cpa_row *row, int R, double u_m,
+	bool M_stays)
 {
-	double u = arithmetic->u, n = (double)row->nvisible, lambda = row_lambda(row);
+	double u = arithmetic->u, n = nscores(problem, row), lambda = row_lambda(problem, row);
 	double chain = fmin(n, arithmetic->chain + arithmetic->chain_key * n);
 	bool wide = u < 0x1p-24 && (R == 1 || u_m < 0x1p-24);
 	double eta = wide ? 0x1p-1074 : 0x1p-149, tiny = wide ? 0x1p-1022 : 0x1p-126;
-	double inverse_l = exp(row->max_score - row->lse), T;
+	double inverse_l = exp(row->max_score - row->lse), D = (double)problem->D, T;
 	struct terms terms;
 
-	terms.E = ((double)D + 2.0) * u * row->a +
-		  eta * (sqrt((double)D) * row->k_max + (double)D);
+	terms.E = (D + 2.0) * u * row->a + eta * (sqrt(D) * row->k_max + D);
+	if (problem->rule.mask.kind == CPA_MASK_BIAS)
+		terms.E += u * row->max_abs;
 	terms.X = u * (log(n) + arithmetic->c_exp + chain);
 	terms.M = 0.0;
 	if (R > 1 || M_stays)
@@ -141,19 +155,23 @@ void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, d
 	double u = cpa_dtype_roundoff(problem->dtype), u_a = run->arithmetic.u;
 	double u_L = cpa_problem_lse_dtype(problem) == CPA_DTYPE_FP64 ? 0x1p-53 : 0x1p-24;
 	bool all = run->partials == CPA_PARTIALS_ALL;
-	double nrounded = all ? run->R : run->partials == CPA_PARTIALS_BLOCK ? 1.0 : 0.0;
+	int R = run->R + (problem->rule.sink ? 1 : 0);
+	double nrounded = all ? R : run->partials == CPA_PARTIALS_BLOCK ? 1.0 : 0.0;
 	double u_m = fmax(u_a, fmax(cpa_dtype_roundoff(run->partial_dtype), all ? u : 0.0));
 	double stored = u_L * fabs(row->lse), spread = sqrt(row->V2);
 	double per_row = sqrt((double)problem->Dv); /* Frobenius norm of a row of ones */
 	double underflow;
 	struct terms run_terms, own;
 
+	/* In mode all up to 2 R lse are rounded to the dtype, to eta/2 where they are subnormal in it. */
+	if (all)
+		stored += R * least_subnormal(problem->dtype);
 	assert(run->R >= 1);
 	*bound = (struct cpa_bound){ 0.0, 0.0, 0.0, 0.0, 0.0 };
-	if (row->nvisible == 0)
+	if (nscores(problem, row) == 0.0)
 		return;
-	run_terms = terms_of(&run->arithmetic, row, problem->D, run->R, u_m, all);
-	own = terms_of(&reference_arithmetic, row, problem->D, 1, 0.0, false);
+	run_terms = terms_of(&run->arithmetic, problem, row, R, u_m, all);
+	own = terms_of(&reference_arithmetic, problem, row, 1, 0.0, false);
 	/* The reference rounds once more, to double: |o*| <= V. */
 	own.links += 0x1p-53;
 	own.lse += 0x1p-53 * fabs(row->lse);
@@ -170,7 +188,7 @@ void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, d
 			  underflow * per_row;
 	bound->soft_row += 3.0 * (2.0 * (own.E + own.X) + own.links) * spread +
 			   3.0 * own.underflow * per_row;
-	bound->soft_lse = run_terms.M + run_terms.X + u_a * row_lambda(row) + stored +
+	bound->soft_lse = run_terms.M + run_terms.X + u_a * row_lambda(problem, row) + stored +
 			  3.0 * own.lse;
 
 	bound->o_abs *= second_order;
@@ -178,4 +196,6 @@ void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, d
 	bound->lse *= second_order;
 	bound->soft_row *= second_order;
 	bound->soft_lse *= second_order;
+	if (row->nvisible == 0)
+		bound->o_abs = bound->o_rel = bound->soft_row = 0.0;
 }

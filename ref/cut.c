@@ -193,6 +193,7 @@ struct cpa_spans cpa_cut_tokens(
 			arena, &list, (struct cpa_range) { offset[first], offset[last] });
 		break;
 	case CPA_ORDER_ZIGZAG:
+	case CPA_ORDER_ZIGZAG_DOCUMENTS: /* of one document */
 		cpa_spans_append_range(
 			arena, &list, (struct cpa_range) { front[first], front[last] });
 		cpa_spans_append_range(arena, &list,
@@ -253,7 +254,7 @@ const char *cpa_split_name(enum cpa_split rule)
 
 const char *cpa_order_name(enum cpa_order order)
 {
-	static const char *const names[] = { "contiguous", "zigzag", "striped" };
+	static const char *const names[] = { "contiguous", "zigzag", "striped", "zigzag_documents" };
 
 	return names[order];
 }

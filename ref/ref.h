@@ -83,13 +83,43 @@ struct cpa_range {
 };
 
 /*
- * Which keys a query sees.  Every rule here is an interval of keys for each (batch item, query): causal
- * now; windows, documents and key lengths are further bounds of that same interval, and a dense mask
- * will be one more test inside it.
+ * A dense mask in model order, broadcast to [B, Hq, Sq, Skv]: an input that never travels and is never
+ * expanded.  Every rank indexes it by global ids.
+ */
+enum cpa_mask_kind {
+	CPA_MASK_NONE,
+	CPA_MASK_BOOL, /* uint8_t; not 0 = attend */
+	CPA_MASK_BIAS  /* added to the scaled score; -inf = not visible; NaN and +inf are invalid */
+};
+struct cpa_mask {
+	enum cpa_mask_kind kind;
+	enum cpa_dtype dtype;            /* of a bias: fp32, or fp64 for fp64 problems */
+	const void *data;                /* borrowed */
+	int64_t batch, head, query, key; /* strides in elements; 0 where it is broadcast */
+	const char *made;                /* text of what made it, "bool:1x1x1xK:3"; NULL: nothing known */
+};
+
+/*
+ * Which keys a query sees.  Everything but the mask is an interval of keys for each (batch item, query),
+ * and all parts are ANDed.  Arrays are borrowed.
  */
 struct cpa_rule {
-	bool causal;    /* query i sees key j only if j <= i + offset */
-	int64_t offset; /* position of query 0 on the key axis */
+	bool causal;                /* query i sees key j only if j <= i + offset */
+	int64_t offset;             /* position of query 0 on the key axis */
+	bool window;                /* key j only if i+offset-left <= j <= i+offset+right; -1: no bound */
+	int64_t left, right;
+	const int64_t *documents;   /* [ndocuments+1] cumulative starts, first 0, last S; NULL: none */
+	int64_t ndocuments;
+	const int64_t *key_lengths; /* [B] keys n, n+1, ... of that item are not visible; NULL: none */
+	struct cpa_mask mask;
+	const double *sink;         /* [Hq] one extra logit in the denominator of each row, once; NULL */
+};
+
+/* A named stretch of the sequence that is cut on its own, or held whole by every rank of a batch group. */
+struct cpa_segment {
+	char name[64];
+	int64_t length;
+	bool replicated;
 };
 
 struct cpa_problem {
@@ -97,18 +127,28 @@ struct cpa_problem {
 	enum cpa_dtype dtype; /* of q, k, v and o; lse is fp64 for fp64, else fp32 */
 	double scale;
 	struct cpa_rule rule;
-	bool kv_replicated; /* every rank of a batch group holds all keys; they never travel */
+	/* Segments in sequence order, borrowed; NULL: one split segment.  They describe queries, and keys
+	 * too where Sq = Skv; segments_kv is for keys where Sq != Skv.  Replicated keys never travel. */
+	const struct cpa_segment *segments, *segments_kv;
+	int nsegments, nsegments_kv;
+	bool kv_replicated; /* short for one replicated segment of keys */
 	bool lse;           /* whether lse is an output */
 };
 
-/* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t. CPA_INVALID. */
+/* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t, and a rule as
+ * described above; the elements of a mask are not looked at.  CPA_INVALID. */
 enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_error *error);
 enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem);
 
-/* The keys that query token t of batch item b sees; empty ranges have start == end. */
+/* The keys that query token t of batch item b may see, the mask aside; start == end when empty.  Both
+ * ends never descend with t.  O(log documents). */
 struct cpa_range cpa_rule_row(const struct cpa_problem *problem, int64_t b, int64_t t);
-/* The hull of cpa_rule_row() over all batch items and tokens first..last (both included). */
+/* The hull of cpa_rule_row() over all batch items and tokens first..last (both included), from the ends
+ * of the first and the last row: it may be wider only where documents meet an offset that hides all of
+ * such a row.  O(log documents + B). */
 struct cpa_range cpa_rule_hull(const struct cpa_problem *problem, int64_t first, int64_t last);
+/* What the mask adds to the score of (b, h, t, j): 0 when there is none, -inf when it hides the key. */
+double cpa_mask_value(const struct cpa_problem *problem, int64_t b, int64_t h, int64_t t, int64_t j);
 
 /* ---- spans: lists of tokens ------------------------------------------------------------------ */
 
@@ -156,7 +196,13 @@ void cpa_spans_print(const struct cpa_spans *list, char *text, size_t size);
 /* ---- who owns what --------------------------------------------------------------------------- */
 
 enum cpa_split { CPA_SPLIT_EQUAL, CPA_SPLIT_BALANCED, CPA_SPLIT_CEIL, CPA_SPLIT_GIVEN };
-enum cpa_order { CPA_ORDER_CONTIGUOUS, CPA_ORDER_ZIGZAG, CPA_ORDER_STRIPED };
+/* zigzag_documents: each document is cut on its own, in zigzag order. */
+enum cpa_order {
+	CPA_ORDER_CONTIGUOUS,
+	CPA_ORDER_ZIGZAG,
+	CPA_ORDER_STRIPED,
+	CPA_ORDER_ZIGZAG_DOCUMENTS
+};
 enum cpa_heads { CPA_HEADS_BALANCED, CPA_HEADS_GROUPS, CPA_HEADS_CEIL, CPA_HEADS_GIVEN };
 
 /*
@@ -220,7 +266,7 @@ struct cpa_row {
 	double V;         /* sum_j p_j max_d |v_jd| */
 	double V2;        /* sum_j p_j |v_j|_2^2 */
 	double Vsum;      /* sum_j max_d |v_jd| */
-	int64_t nvisible;
+	int64_t nvisible; /* keys; a sink is not one, but counts in the sums as a key with k = v = 0 */
 	bool equal;       /* all visible scores are equal */
 };
 
@@ -230,10 +276,12 @@ struct cpa_row {
  * then any number of threads may call cpa_ref_row() on it.
  *
  * cpa_ref_head_create: q is not needed yet; k, v are read and widened: O(Skv (D + Dv)) memory.
+ *   Arrays of the rule stay borrowed.
  * cpa_ref_row: query token t, query head h (of this key head).
- *   o    [Dv]   out: zero when no key is visible
+ *   o    [Dv]   out: zero when no key is visible (with a sink, lse is the sink then)
  *   row         out
- *   work [Skv]  scratch, the weights p_j of the visible keys on return (index j - first visible)
+ *   work [Skv]  scratch, on return the weights p_j of the keys of cpa_rule_row() from its start on;
+ *               0 for one that the mask hides
  */
 struct cpa_ref_head;
 enum cpa_status cpa_ref_head_create(const struct cpa_problem *problem, struct cpa_view k,
@@ -252,9 +300,48 @@ enum cpa_status cpa_ref_attention(const struct cpa_problem *problem, struct cpa_
 void cpa_ref_merge(int64_t Dv, double *o_a, double *lse_a, const double *o_b, double lse_b);
 
 /* Refuses inputs whose scores may leave fp32: scale |q| |k| > 3e38 for some pair, by norms (fp64
- * problems: 1e308); and NaN or infinite elements.  CPA_INVALID. */
+ * problems: 1e308), or infinite with the largest bias; and NaN or infinite elements (a bias may be
+ * -inf).  CPA_INVALID. */
 enum cpa_status cpa_ref_check_inputs(const struct cpa_problem *problem, struct cpa_view q,
 	struct cpa_view k, struct cpa_view v, struct cpa_error *error);
+
+/* ---- around attention ------------------------------------------------------------------------ */
+
+/*
+ * Classifier-free guidance, element by element in double:
+ *   two branches    neg + s (pos - neg)
+ *   three branches  neg + s2 (mid - neg) + s (pos - mid)
+ * (Ho and Salimans, arXiv 2207.12598, and Brooks et al., arXiv 2211.09800, eq. 3: mid has the image and
+ * not the text.)
+ *   branches [nbranches][n]  in: negative, (middle,) positive
+ *   out      [n]             out, with one more rounding to its type; it may be one of the branches where
+ *                            from == to
+ */
+struct cpa_guidance {
+	int nbranches; /* 2 or 3 */
+	double s, s2;  /* s2 only with three */
+};
+void cpa_ref_guidance(const struct cpa_guidance *guidance, int64_t n, enum cpa_dtype from,
+	const void *const *branches, enum cpa_dtype to, void *out);
+
+/*
+ * Rotary embedding: pair i of D/2 is turned by position base^(-2i/D), counterclockwise (Su et al.,
+ * arXiv 2104.09864, section 3.4.2).  half pairs (x_i, x_(i+D/2)), interleaved (x_2i, x_2i+1).
+ * Positions are global and need not be consecutive.  Angles are products in double: exact enough for
+ * any position in use, about |position| 2^-53 off.
+ */
+enum cpa_rope_pairs { CPA_ROPE_HALF, CPA_ROPE_INTERLEAVED };
+struct cpa_rope {
+	int64_t D;   /* even */
+	double base; /* finite, > 0 */
+	enum cpa_rope_pairs pairs;
+};
+/* Rows that stand at one position, such as the heads of a token.  x [nrows, D] in/out, one rounding. */
+void cpa_ref_rope(const struct cpa_rope *rope, int64_t position, int64_t nrows, enum cpa_dtype dtype,
+	void *x);
+/* Token t of every batch item stands at positions[t].  x [B, S, H, D] in/out */
+void cpa_ref_rope_array(const struct cpa_rope *rope, const int64_t *positions, int64_t B, int64_t S,
+	int64_t H, enum cpa_dtype dtype, void *x);
 
 /* ---- bounds (NUMERICS section 2) ------------------------------------------------------------- */
 
@@ -284,7 +371,8 @@ struct cpa_bound {
 	double soft_row; /* F_row of the soft rule */
 	double soft_lse; /* M + X + u_a lambda + u_L |lse*| */
 };
-/* o_norm = |o*|_2 of the row.  All zero for a row that sees no key.  Includes the reference's own
+/* o_norm = |o*|_2 of the row.  All zero for a row that sees no key; with a sink, only those of o.  The
+ * sink counts as one more of the partials merged, beside R.  Includes the reference's own
  * error in double, and the factor 1.01 for second order. */
 void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, double o_norm,
 	struct cpa_bound *bound);

@@ -1,8 +1,8 @@
 /*
- * test_attention.c - the reference against the definition written down once more, in long
- * double and without any of its tricks.
+ * test_attention.c - the reference against the definition: shapes, layouts, sizes of numbers.
  */
 #include "ref/ref.h"
+#include "ref/test_naive.h"
 #include "ref/test_sample.h"
 
 #include <math.h>
@@ -13,143 +13,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-/* ---- the definition -------------------------------------------------------------------- */
-
-struct naive {
-	long double lse, o[64], p[512], max_score, max_abs, a, k_max, v_max, V, V2, Vsum;
-	int64_t n;
-};
-
-static bool sees(const struct cpa_problem *problem, int64_t t, int64_t j)
-{
-	return !problem->rule.causal || j - t <= problem->rule.offset;
-}
-
-static long double naive_score(
-	const struct sample *sample, int64_t b, int64_t h, int64_t t, int64_t j)
-{
-	int64_t g = sample->problem.Hq / sample->problem.Hkv;
-	long double s = 0;
-
-	for (int64_t d = sample->problem.D; d-- > 0;)
-		s += (long double)get(sample->k, b, j, h / g, d) * get(sample->q, b, t, h, d);
-	return s * sample->problem.scale;
-}
-
-static long double naive_norm(struct cpa_view view, int64_t b, int64_t t, int64_t h, int64_t n)
-{
-	long double sum = 0;
-
-	for (int64_t d = 0; d < n; d++)
-		sum += (long double)get(view, b, t, h, d) * get(view, b, t, h, d);
-	return sqrtl(sum);
-}
-
-/* Adds key j of weight exp(s_j - lse). */
-static void naive_add(const struct sample *sample, int64_t b, int64_t h, int64_t j,
-	long double p, struct naive *row)
-{
-	int64_t kv_head = h / (sample->problem.Hq / sample->problem.Hkv);
-	long double v_abs = 0, norm = naive_norm(sample->v, b, j, kv_head, sample->problem.Dv);
-
-	for (int64_t d = 0; d < sample->problem.Dv; d++) {
-		double value = get(sample->v, b, j, kv_head, d);
-
-		row->o[d] += p * value;
-		v_abs = fmaxl(v_abs, fabs(value));
-	}
-	row->k_max = fmaxl(row->k_max, naive_norm(sample->k, b, j, kv_head, sample->problem.D));
-	row->v_max = fmaxl(row->v_max, v_abs);
-	row->V += p * v_abs;
-	row->V2 += p * norm * norm;
-	row->Vsum += v_abs;
-	row->n++;
-}
-
-static void naive_row(
-	const struct sample *sample, int64_t b, int64_t h, int64_t t, struct naive *row)
-{
-	const struct cpa_problem *problem = &sample->problem;
-	long double sum = 0;
-
-	memset(row, 0, sizeof(*row));
-	row->max_score = -INFINITY;
-	for (int64_t j = 0; j < problem->Skv; j++)
-		if (sees(problem, t, j))
-			row->max_score = fmaxl(row->max_score, naive_score(sample, b, h, t, j));
-	for (int64_t j = 0; j < problem->Skv; j++)
-		if (sees(problem, t, j))
-			sum += expl(naive_score(sample, b, h, t, j) - row->max_score);
-	row->lse = row->max_score + logl(sum);
-	for (int64_t j = 0; j < problem->Skv; j++)
-		if (sees(problem, t, j)) {
-			long double s = naive_score(sample, b, h, t, j);
-
-			row->p[j] = expl(s - row->max_score) / sum;
-			row->max_abs = fmaxl(row->max_abs, fabsl(s));
-			naive_add(sample, b, h, j, row->p[j], row);
-		}
-	row->a = problem->scale * naive_norm(sample->q, b, t, h, problem->D) * row->k_max;
-}
-
-/* ---- comparison ------------------------------------------------------------------------ */
-
-/*
- * Tolerances to first order in u = 2^-53, times 1.01: a dot product of D terms after one more
- * rounding, (D + 2) u a; exp, its sum over n keys and their log.  Weights are off by twice it,
- * sums of p v by n + 4 roundings more.  A sum of n positive terms is off by n u.
- */
-static void assert_row(const struct sample *sample, const struct naive *want,
-	const struct cpa_row *row, const double *o, const double *p)
-{
-	long double u = 1.01L * 0x1p-53L, n = want->n,
-		    E = (sample->problem.D + 2) * u * want->a;
-	long double T = E + u * (n + 6), weights;
-	int64_t at = 0;
-
-	assert_int_equal(row->nvisible, want->n);
-	if (want->n == 0) {
-		struct cpa_row empty = { .lse = -INFINITY };
-
-		assert_memory_equal(row, &empty, sizeof(empty));
-		for (int64_t d = 0; d < sample->problem.Dv; d++)
-			assert_true(o[d] == 0.0);
-		return;
-	}
-	weights = expm1l(2 * T) + (n + 5) * u;
-	assert_near(row->lse, want->lse, T + 2 * u * (want->max_abs + logl(n)));
-	assert_near(row->max_score, want->max_score, E);
-	assert_near(row->max_abs, want->max_abs, E);
-	assert_near(row->k_max, want->k_max, sample->problem.D * 4 * u * want->k_max);
-	assert_near(row->a, want->a, sample->problem.D * 8 * u * want->a);
-	assert_true(row->v_max == want->v_max);
-	assert_near(row->V, want->V, weights * want->V);
-	assert_near(row->V2, want->V2, (weights + 8 * u * sample->problem.Dv) * want->V2);
-	assert_near(row->Vsum, want->Vsum, n * u * want->Vsum);
-	for (int64_t d = 0; d < sample->problem.Dv; d++)
-		assert_near(o[d], want->o[d], weights * want->V + 0x1p-1070L);
-	for (int64_t j = 0; j < sample->problem.Skv; j++)
-		if (want->p[j] != 0)
-			assert_near(p[at++], want->p[j], weights * want->p[j] + 0x1p-1070L);
-}
-
-static void assert_sample(const struct sample *sample)
-{
-	const struct cpa_problem *problem = &sample->problem;
-	struct naive *want = malloc(sizeof(*want));
-	double o[64], p[512];
-
-	for (int64_t b = 0; b < problem->B; b++)
-		for (int64_t h = 0; h < problem->Hq; h++)
-			for (int64_t t = 0; t < problem->Sq; t++) {
-				struct cpa_row row = run_row(sample, b, h, t, o, p);
-
-				naive_row(sample, b, h, t, want);
-				assert_row(sample, want, &row, o, p);
-			}
-	free(want);
-}
 
 /* ---- tests ----------------------------------------------------------------------------- */
 

@@ -46,7 +46,7 @@ static void a_single_visible_key_hands_on_its_value(void **state)
 	struct cpa_row row;
 
 	(void)state;
-	problem.rule = (struct cpa_rule){ true, 0 };
+	problem.rule = (struct cpa_rule){ .causal = true };
 	sample_init(&sample, problem, false, 0);
 	row = run_row(&sample, 0, 0, 0, o, p);
 	for (int64_t d = 0; d < 5; d++)
@@ -108,7 +108,7 @@ static void all_rows_together_equal_the_rows_alone(void **state)
 		.Dv = 3,
 		.dtype = CPA_DTYPE_BF16,
 		.scale = 0.5,
-		.rule = { true, -1 } };
+		.rule = { .causal = true, .offset = -1 } };
 	double o[2 * 3 * 4 * 3], lse[2 * 3 * 4], one[3], p[5];
 	struct sample sample;
 	struct cpa_error error;

@@ -53,11 +53,15 @@ static struct verdict judge(const struct sample *sample, const struct cpa_bound_
 		double error = fabs(o[d] - want[d]);
 
 		assert_true(isfinite(o[d]));
-		verdict.o =
-			fmax(verdict.o, error / (bound.o_abs + bound.o_rel * fabs(want[d])));
+		if (error > 0.0)
+			verdict.o = fmax(verdict.o,
+				error / (bound.o_abs + bound.o_rel * fabs(want[d])));
 		verdict.error2 += error * error;
 	}
-	verdict.lse = fabs(lse - truth->row.lse) / bound.lse;
+	if (truth->row.lse == -INFINITY)
+		assert_true(lse == -INFINITY);
+	else
+		verdict.lse = fabs(lse - truth->row.lse) / bound.lse;
 	verdict.soft2 = bound.soft_row * bound.soft_row;
 	return verdict;
 }
@@ -127,6 +131,8 @@ static void run_double(const struct sample *sample, int R, int64_t t, double *o,
 {
 	int64_t D = sample->problem.D, Dv = sample->problem.Dv, Skv = sample->problem.Skv;
 	const double *q = (const double *)sample->q + t * D, *k = sample->k, *v = sample->v;
+	const double zero[MAX_DIM] = { 0.0 }, *sink = sample->problem.rule.sink;
+	struct cpa_range keys = cpa_rule_row(&sample->problem, 0, t);
 
 	*lse = -INFINITY;
 	for (int64_t d = 0; d < Dv; d++)
@@ -139,9 +145,12 @@ static void run_double(const struct sample *sample, int R, int64_t t, double *o,
 			s[j] = 0.0;
 			for (int64_t d = 0; d < D; d++)
 				s[j] += sample->problem.scale * q[d] * k[j * D + d];
+			s[j] = j < keys.start || j >= keys.end
+				       ? -INFINITY
+				       : s[j] + cpa_mask_value(&sample->problem, 0, 0, t, j);
 			max = fmax(max, s[j]);
 		}
-		for (int64_t j = end; j-- > first;) {
+		for (int64_t j = end; j-- > first && max > -INFINITY;) {
 			sum += exp(s[j] - max);
 			for (int64_t d = 0; d < Dv; d++)
 				part[d] += exp(s[j] - max) * v[j * Dv + d];
@@ -150,20 +159,100 @@ static void run_double(const struct sample *sample, int R, int64_t t, double *o,
 			part[d] = sum > 0.0 ? part[d] / sum : 0.0;
 		cpa_ref_merge(Dv, o, lse, part, max + log(sum));
 	}
+	if (sink)
+		cpa_ref_merge(Dv, o, lse, zero, *sink);
 }
 
+/* ---- rules ----------------------------------------------------------------------------- */
+
+struct rule_data {
+	int64_t length;
+	double sink;
+	float bias[3 * 512];
+	uint8_t attend[3 * 512];
+};
+
+/* One of all combinations of a window, a key length, a mask and a sink, for 3 queries. */
+static struct cpa_rule make_rule(const struct sample *sample, int seed, struct rule_data *data)
+{
+	static const double sinks[] = { 0.7, -3.3, 21.1, -150.0, 5000.3, -2e4 };
+	static const double sizes[] = { 1.0, 30.0, 1e4, 3e37 };
+	int64_t Skv = sample->problem.Skv;
+	struct cpa_rule rule = { .causal = seed % 5 == 1,
+		.offset = Skv * (seed % 7) / 6 - 1,
+		.window = seed % 2,
+		.left = seed % 3 ? Skv / (1 + seed % 9) : 0,
+		.right = seed % 11 - 1,
+		.key_lengths = seed / 2 % 3 ? NULL : &data->length,
+		.mask = { .dtype = CPA_DTYPE_FP32, .query = Skv, .key = 1 },
+		.sink = seed / 3 % 2 ? &data->sink : NULL };
+
+	data->length = Skv * (seed % 13) / 12;
+	data->sink = sinks[seed / 7 % 6];
+	rule.mask.kind = (enum cpa_mask_kind)(seed / 6 % 3);
+	rule.mask.data = rule.mask.kind == CPA_MASK_BOOL ? (const void *)data->attend
+							 : data->bias;
+	for (int64_t i = 0; i < 3 * Skv; i++) {
+		double x = cpa_fill_value(CPA_FILL_NORMAL, &sample->problem, (uint64_t)seed,
+			'q', 0, i, 0, 0);
+
+		data->attend[i] = x > -0.6;
+		data->bias[i] = x > -0.6 ? (float)(sizes[seed / 5 % 4] * x) : -INFINITY;
+	}
+	return rule;
+}
+
+static void right_results_under_any_rule_are_never_an_alarm(void **state)
+{
+	static const int rings[] = { 1, 2, 3, 8 };
+	struct verdict worst = { 0.0, 0.0, 0.0, 0.0 };
+	struct rule_data *data = malloc(sizeof(*data));
+	int64_t nempty = 0;
+
+	(void)state;
+	assert_non_null(data);
+	for (int seed = 0; seed < 540; seed++) {
+		struct sample sample;
+
+		sample_init(&sample, 1 + seed % 3, seed / 3 % 5, (uint64_t)seed, 3,
+			1 + seed * seed * 37 % 500, 1 + seed * 11 % 64, 1 + seed * 7 % 32);
+		sample_set_rule(&sample, make_rule(&sample, seed, data));
+		for (int i = 0; i < 3 * 12; i++) {
+			struct way way = { i % 3, rings[i / 3 % 4], FAULT_NONE, 0 };
+			struct truth truth = truth_of(&sample, i / 12);
+
+			sample.sink_first = i % 2;
+			nempty += truth.row.nvisible == 0;
+			if (way.partials == CPA_PARTIALS_ALL && !lse_fits(&sample, &truth))
+				continue;
+			worst = worse(worst, judge_float(&sample, &way, i / 12, &truth),
+				&sample, seed);
+		}
+		sample_fini(&sample);
+	}
+	free(data);
+	assert_true(nempty > 100);
+	print_message("worst error over bound: o %.2f, lse %.2f\n", worst.o, worst.lse);
+}
+
+/* Every other one without a rule. */
 static void right_results_in_double_are_never_an_alarm(void **state)
 {
 	struct verdict worst = { 0.0, 0.0, 0.0, 0.0 };
+	struct rule_data *data = malloc(sizeof(*data));
 
 	(void)state;
-	for (int seed = 0; seed < 200; seed++) {
+	assert_non_null(data);
+	for (int i = 0; i < 2 * 400; i++) {
+		int seed = i / 2;
 		struct sample sample;
 		struct cpa_bound_run run = { &sample.problem, { 0x1p-53, 8.0, 0.0, 1.0, false },
-			CPA_PARTIALS_FP32, CPA_DTYPE_FP64, seed % 2 ? 5 : 1 };
+			CPA_PARTIALS_FP32, CPA_DTYPE_FP64, seed % 4 > 1 ? 5 : 1 };
 
 		sample_init(&sample, CPA_DTYPE_FP64, seed / 2 % 5, (uint64_t)seed, 3,
 			1 + seed * seed * 37 % 500, 1 + seed * 11 % 64, 1 + seed * 7 % 32);
+		if (i % 2)
+			sample_set_rule(&sample, make_rule(&sample, seed, data));
 		for (int64_t t = 0; t < 3; t++) {
 			struct truth truth = truth_of(&sample, t);
 			double o[MAX_DIM], lse;
@@ -174,7 +263,34 @@ static void right_results_in_double_are_never_an_alarm(void **state)
 		}
 		sample_fini(&sample);
 	}
+	free(data);
 	print_message("worst error over bound: o %.2f, lse %.2f\n", worst.o, worst.lse);
+}
+
+/* In every block instead of once, and not at all. */
+static void a_sink_counted_wrongly_is_an_alarm(void **state)
+{
+	static const double sink = 2.0;
+
+	(void)state;
+	for (enum cpa_dtype dtype = CPA_DTYPE_FP32; dtype <= CPA_DTYPE_FP16; dtype++) {
+		struct way once = { CPA_PARTIALS_BLOCK, 4, FAULT_NONE, 0 };
+		struct way every = { CPA_PARTIALS_BLOCK, 4, FAULT_SINK, 0 };
+		struct sample sample;
+
+		sample_init(&sample, dtype, CPA_FILL_NORMAL, 5, 3, 400, 16, 8);
+		for (int64_t t = 0; t < 3; t++) {
+			struct truth truth;
+
+			sample_set_rule(&sample, (struct cpa_rule){ .sink = &sink });
+			truth = truth_of(&sample, t);
+			assert_true(judge_float(&sample, &once, t, &truth).lse <= 1.0);
+			assert_true(judge_float(&sample, &every, t, &truth).lse > 1.0);
+			sample.problem.rule.sink = NULL;
+			assert_true(judge_float(&sample, &once, t, &truth).lse > 1.0);
+		}
+		sample_fini(&sample);
+	}
 }
 
 /* ---- wrong results --------------------------------------------------------------------- */
@@ -254,7 +370,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(right_results_in_float_are_never_an_alarm),
+		cmocka_unit_test(right_results_under_any_rule_are_never_an_alarm),
 		cmocka_unit_test(right_results_in_double_are_never_an_alarm),
+		cmocka_unit_test(a_sink_counted_wrongly_is_an_alarm),
 		cmocka_unit_test(planted_faults_are_alarms),
 	};
 

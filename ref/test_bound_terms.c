@@ -33,18 +33,24 @@ static void assert_close(double got, double want)
 static struct cpa_bound formulas(
 	const struct cpa_bound_run *run, const struct cpa_row *row, double o_norm)
 {
-	double u = u_of[run->problem->dtype], u_a = run->arithmetic.u, R = run->R;
+	const struct cpa_rule *rule = &run->problem->rule;
+	double u = u_of[run->problem->dtype], u_a = run->arithmetic.u;
+	double sink = rule->sink ? 1.0 : 0.0, R = run->R + sink;
 	bool all = run->partials == CPA_PARTIALS_ALL;
 	double u_o = all ? R * u : run->partials == CPA_PARTIALS_BLOCK ? u : 0.0;
 	double u_m = all && u > u_a ? u : fmax(u_a, u_of[run->partial_dtype]);
-	double n = (double)row->nvisible, lambda = row->max_abs + log(n);
+	double n = (double)row->nvisible + sink, lambda = row->max_abs + log(n);
 	double chain = fmin(n, run->arithmetic.chain + run->arithmetic.chain_key * n);
-	double E = ((double)run->problem->D + 2.0) * u_a * row->a;
+	double bias = rule->mask.kind == CPA_MASK_BIAS ? u_a * row->max_abs : 0.0;
+	double E = ((double)run->problem->D + 2.0) * u_a * row->a + bias;
 	double X = u_a * (log(n) + run->arithmetic.c_exp + chain);
 	double M = R == 1.0 && !all ? 0.0 : (R - 1.0) * u_m * (lambda + 4.0) + u_m * lambda;
 	bool narrow = run->problem->dtype >= CPA_DTYPE_BF16;
-	bool rounds = run->arithmetic.rounds_p && narrow && !row->equal;
-	double u_P = rounds ? u : 0.0, L = 0x1p-24 * fabs(row->lse);
+	/* Equal scores may be 2 E apart as computed. */
+	double apart = row->equal ? 4.0 * E : INFINITY;
+	bool rounds = run->arithmetic.rounds_p && narrow && apart >= u;
+	double u_P = run->arithmetic.rounds_p && narrow ? fmin(u, apart) : 0.0;
+	double L = 0x1p-24 * fabs(row->lse);
 	double h = rounds && run->problem->dtype == CPA_DTYPE_FP16
 			   ? 0x1p-25 * row->Vsum / exp(row->lse - row->max_score)
 			   : 0.0;
@@ -64,11 +70,21 @@ static struct cpa_bound formulas(
 static double stored(const struct cpa_bound_run *run)
 {
 	double eta = run->problem->dtype == CPA_DTYPE_FP16 ? 0x1p-24 : 0.0;
+	double R = run->R + (run->problem->rule.sink ? 1.0 : 0.0);
 
 	return 1.01 * eta *
-	       (run->partials == CPA_PARTIALS_ALL            ? 1.0 + run->R
+	       (run->partials == CPA_PARTIALS_ALL            ? 1.0 + R
 		       : run->partials == CPA_PARTIALS_BLOCK ? 2.0
 							     : 1.0);
+}
+
+/* Of lse in mode all: up to 2 R of them are rounded to the dtype, by eta / 2 where it is subnormal. */
+static double stored_lse(const struct cpa_bound_run *run)
+{
+	double eta = run->problem->dtype == CPA_DTYPE_FP16 ? 0x1p-24 : 0.0;
+	double R = run->R + (run->problem->rule.sink ? 1.0 : 0.0);
+
+	return run->partials == CPA_PARTIALS_ALL ? 1.01 * 2.0 * R * eta / 2.0 : 0.0;
 }
 
 static void assert_formulas(struct cpa_bound_run run, const struct cpa_row *row)
@@ -78,10 +94,25 @@ static void assert_formulas(struct cpa_bound_run run, const struct cpa_row *row)
 	cpa_bound_row(&run, row, 2.5, &got);
 	assert_close(got.o_abs, want.o_abs + stored(&run));
 	assert_close(got.o_rel, want.o_rel);
-	assert_close(got.lse, want.lse);
+	assert_close(got.lse, want.lse + stored_lse(&run));
 	assert_close(
 		got.soft_row, want.soft_row + stored(&run) * sqrt((double)run.problem->Dv));
-	assert_close(got.soft_lse, want.soft_lse);
+	assert_close(got.soft_lse, want.soft_lse + stored_lse(&run));
+}
+
+/* Every rule: none, truth values (which round nothing), a bias, and each with a sink. */
+static void assert_rules(struct cpa_bound_run run, const struct cpa_row *row)
+{
+	static const double sink = 1.0;
+	struct cpa_problem problem = *run.problem;
+
+	run.problem = &problem;
+	for (int i = 0; i < 6; i++) {
+		problem.rule.mask.kind = (enum cpa_mask_kind[]){ CPA_MASK_NONE, CPA_MASK_BOOL,
+			CPA_MASK_BIAS }[i % 3];
+		problem.rule.sink = i / 3 ? &sink : NULL;
+		assert_formulas(run, row);
+	}
 }
 
 static void every_term_of_the_formulas_is_there(void **state)
@@ -108,23 +139,23 @@ static void every_term_of_the_formulas_is_there(void **state)
 		struct cpa_row row = plain_row;
 		struct cpa_bound want, got;
 
-		assert_formulas(run, &row);
-		row.max_abs = 700.0;
+		assert_rules(run, &row);
+		row.max_abs = 100.0; /* more, and the reference's own rounding of a bias shows */
 		row.a = 0.0;
 		row.k_max = 0.0;
 		row.lse = -3.0;
 		row.max_score = -4.0;
 		row.equal = true;
-		assert_formulas(run, &row);
+		assert_rules(run, &row);
 		row.nvisible = 1;
-		assert_formulas(run, &row);
+		assert_rules(run, &row);
 		row.equal = false;
 		row.a = 1e30; /* o is any average of the same values */
 		want = formulas(&run, &row, 2.5);
 		cpa_bound_row(&run, &row, 2.5, &got);
 		assert_close(got.o_abs, want.o_abs + stored(&run));
 		run.partial_dtype = CPA_DTYPE_FP64;
-		assert_formulas(run, &plain_row);
+		assert_rules(run, &plain_row);
 	}
 }
 
@@ -186,6 +217,24 @@ static void a_row_without_keys_has_no_tolerance(void **state)
 	(void)state;
 	assert_true(bound.o_abs == 0.0 && bound.o_rel == 0.0 && bound.lse == 0.0);
 	assert_true(bound.soft_row == 0.0 && bound.soft_lse == 0.0);
+}
+
+/* The sink alone: o is 0 in any arithmetic, lse rounds like any other. */
+static void a_row_with_a_sink_alone_has_a_tolerance_for_lse_alone(void **state)
+{
+	static const double sink = -7.0;
+	struct cpa_problem problem = { .D = 64, .Dv = 64, .dtype = CPA_DTYPE_FP32 };
+	struct cpa_bound_run run = { &problem, { 0x1p-24, 8.0, 512.0, 0.0, false },
+		CPA_PARTIALS_FP32, CPA_DTYPE_FP32, 2 };
+	struct cpa_row row = { .lse = -7.0, .max_score = -7.0, .max_abs = 7.0, .equal = true };
+	struct cpa_bound bound;
+
+	(void)state;
+	problem.rule.sink = &sink;
+	cpa_bound_row(&run, &row, 0.0, &bound);
+	assert_true(bound.o_abs == 0.0 && bound.o_rel == 0.0 && bound.soft_row == 0.0);
+	/* X: c_exp and a chain of 1; two merges, and 7 once more each: M, max + log, stored. */
+	assert_close(bound.lse, 1.01 * 0x1p-24 * (8.0 + 1.0 + 2.0 * 11.0 + 7.0 * 3.0));
 }
 
 /* Values that are all 0 and scores of 1e38: 0 times infinity must not make a NaN. */
@@ -289,6 +338,7 @@ int main(void)
 		cmocka_unit_test(every_term_of_the_formulas_is_there),
 		cmocka_unit_test(the_error_of_the_reference_is_included),
 		cmocka_unit_test(a_row_without_keys_has_no_tolerance),
+		cmocka_unit_test(a_row_with_a_sink_alone_has_a_tolerance_for_lse_alone),
 		cmocka_unit_test(extreme_rows_have_a_bound),
 		cmocka_unit_test(underflow_is_within_the_bound),
 		cmocka_unit_test(equal_scores_round_weights_by_no_more_than_they_differ),

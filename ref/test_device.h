@@ -16,7 +16,7 @@
 
 enum { TILE = 256, MAX_DIM = 64 };
 
-enum fault { FAULT_NONE, FAULT_DROP, FAULT_STALE, FAULT_BASE2, FAULT_INIT };
+enum fault { FAULT_NONE, FAULT_DROP, FAULT_STALE, FAULT_BASE2, FAULT_INIT, FAULT_SINK };
 
 /* One way to compute, and what is wrong with it. */
 struct way {
@@ -39,6 +39,7 @@ struct sample {
 	struct cpa_problem problem; /* B, Hq and Hkv are 1 */
 	void *q, *k, *v;
 	float *k32, *v32;
+	bool sink_first; /* the sink is in the sums of the first block, not merged at the end */
 	struct cpa_ref_head *head;
 	struct cpa_arena arena;
 };
@@ -68,6 +69,24 @@ static inline float *widen(struct sample *sample, const void *data, int64_t n)
 	return wide;
 }
 
+/* Under another rule, with the same inputs. */
+static inline void sample_set_rule(struct sample *sample, struct cpa_rule rule)
+{
+	struct cpa_problem *problem = &sample->problem;
+	struct cpa_error error;
+
+	problem->rule = rule;
+	if (cpa_problem_check(problem, &error) != CPA_OK)
+		fail_msg("%s", error.text);
+	cpa_ref_head_destroy(sample->head);
+	assert_int_equal(
+		cpa_ref_head_create(problem,
+			cpa_view_bshd(sample->k, problem->dtype, problem->Skv, 1, problem->D),
+			cpa_view_bshd(sample->v, problem->dtype, problem->Skv, 1, problem->Dv),
+			0, 0, &sample->head, &error),
+		CPA_OK);
+}
+
 static inline void sample_init(struct sample *sample, enum cpa_dtype dtype, enum cpa_fill fill,
 	uint64_t seed, int64_t Sq, int64_t Skv, int64_t D, int64_t Dv)
 {
@@ -80,7 +99,6 @@ static inline void sample_init(struct sample *sample, enum cpa_dtype dtype, enum
 		.Dv = Dv,
 		.dtype = dtype,
 		.scale = 1.0 / sqrt((double)D) };
-	struct cpa_error error;
 
 	sample->problem = problem;
 	cpa_arena_init(&sample->arena);
@@ -89,11 +107,9 @@ static inline void sample_init(struct sample *sample, enum cpa_dtype dtype, enum
 	sample->v = make_tensor(sample, fill, seed, 'v', Skv, Dv);
 	sample->k32 = widen(sample, sample->k, Skv * D);
 	sample->v32 = widen(sample, sample->v, Skv * Dv);
-	assert_int_equal(cpa_ref_head_create(&sample->problem,
-				 cpa_view_bshd(sample->k, dtype, Skv, 1, D),
-				 cpa_view_bshd(sample->v, dtype, Skv, 1, Dv), 0, 0,
-				 &sample->head, &error),
-		CPA_OK);
+	sample->sink_first = false;
+	sample->head = NULL;
+	sample_set_rule(sample, (struct cpa_rule){ .causal = false });
 }
 
 static inline void sample_fini(struct sample *sample)
@@ -113,10 +129,16 @@ struct partial {
 	float o[MAX_DIM], l, max, lse;
 };
 
-/* Keys [first, end), at most a tile, into the running sums.   q [D] scaled */
-static inline void add_tile(const struct sample *sample, const struct way *way, const float *q,
-	int64_t first, int64_t end, struct partial *a)
+struct query {
+	int64_t t;
+	float q[MAX_DIM]; /* scaled */
+};
+
+/* Keys [first, end), at most a tile, into the running sums. */
+static inline void add_tile(const struct sample *sample, const struct way *way,
+	const struct query *query, int64_t first, int64_t end, struct partial *a)
 {
+	struct cpa_range keys = cpa_rule_row(&sample->problem, 0, query->t);
 	int64_t D = sample->problem.D, Dv = sample->problem.Dv;
 	float s[TILE], max = a->max, sum = 0.0f, o[MAX_DIM] = { 0.0f }, alpha;
 
@@ -124,8 +146,12 @@ static inline void add_tile(const struct sample *sample, const struct way *way, 
 		float dot = 0.0f;
 
 		for (int64_t d = 0; d < D; d++)
-			dot += q[d] * sample->k32[j * D + d];
-		s[j - first] = way->fault == FAULT_DROP && j == way->key ? -INFINITY : dot;
+			dot += query->q[d] * sample->k32[j * D + d];
+		dot += (float)cpa_mask_value(&sample->problem, 0, 0, query->t, j);
+		if (j < keys.start || j >= keys.end ||
+			(way->fault == FAULT_DROP && j == way->key))
+			dot = -INFINITY;
+		s[j - first] = dot;
 		max = fmaxf(max, s[j - first]);
 	}
 	if (max == -INFINITY)
@@ -145,12 +171,21 @@ static inline void add_tile(const struct sample *sample, const struct way *way, 
 		a->o[d] = a->o[d] * alpha + o[d];
 }
 
-static inline void attend(const struct sample *sample, const struct way *way, const float *q,
-	int64_t first, int64_t end, struct partial *a)
+/* Of block r: without keys, perhaps with the sink. */
+static inline struct partial start(const struct sample *sample, const struct way *way, int r)
 {
-	*a = (struct partial){ .max = -INFINITY, .lse = -INFINITY };
+	const double *sink = sample->problem.rule.sink;
+
+	if (sink && (way->fault == FAULT_SINK || (sample->sink_first && r == 0)))
+		return (struct partial){ .max = (float)*sink, .l = 1.0f };
+	return (struct partial){ .max = -INFINITY };
+}
+
+static inline void attend(const struct sample *sample, const struct way *way,
+	const struct query *query, int64_t first, int64_t end, struct partial *a)
+{
 	for (; first < end; first += TILE)
-		add_tile(sample, way, q, first, first + TILE < end ? first + TILE : end, a);
+		add_tile(sample, way, query, first, first + TILE < end ? first + TILE : end, a);
 	for (int64_t d = 0; d < sample->problem.Dv; d++)
 		a->o[d] = a->l > 0.0f ? a->o[d] / a->l : 0.0f;
 	a->lse = a->max + logf(a->l);
@@ -188,16 +223,23 @@ static inline void run_float(
 {
 	int64_t D = sample->problem.D, Skv = sample->problem.Skv;
 	struct partial total = { .lse = way->fault == FAULT_INIT ? 0.0f : -INFINITY }, part;
-	float q[MAX_DIM];
+	const double *sink = sample->problem.rule.sink;
+	struct query query = { .t = t };
 
 	for (int64_t d = 0; d < D; d++)
-		q[d] = (float)cpa_load(sample->problem.dtype, sample->q, t * D + d) *
-		       (float)sample->problem.scale;
+		query.q[d] = (float)cpa_load(sample->problem.dtype, sample->q, t * D + d) *
+			     (float)sample->problem.scale;
 	for (int r = 0; r < way->R; r++) {
-		attend(sample, way, q, r * Skv / way->R, (r + 1) * Skv / way->R, &part);
+		part = start(sample, way, r);
+		attend(sample, way, &query, r * Skv / way->R, (r + 1) * Skv / way->R, &part);
 		if (way->fault == FAULT_BASE2 && r == way->R / 2)
 			part.lse *= 1.44269504f;
 		store_partial(sample, way, &part, false);
+		merge(&total, &part, sample->problem.Dv);
+		store_partial(sample, way, &total, true);
+	}
+	if (sink && !sample->sink_first && way->fault != FAULT_SINK) {
+		part = (struct partial){ .lse = (float)*sink };
 		merge(&total, &part, sample->problem.Dv);
 		store_partial(sample, way, &total, true);
 	}

@@ -1,4 +1,4 @@
-/* test_problem.c - which problems make sense, which keys a query sees; errors and arenas. */
+/* test_problem.c - which problems and rules make sense; errors and arenas. */
 #include "ref/ref.h"
 
 #include <math.h>
@@ -133,65 +133,132 @@ static void lse_is_fp64_for_fp64_alone(void **unused)
 	}
 }
 
-/* The definition: query t sees key j only if j <= t + offset. */
-static bool visible(const struct cpa_problem *problem, int64_t t, int64_t j)
+/* ---- rules ---- */
+
+static void window_sides_below_minus_one_are_refused(void **unused)
 {
-	return !problem->rule.causal || j <= t + problem->rule.offset;
-}
+	struct cpa_problem problem = small;
+	struct cpa_error error;
 
-static void check_rows(const struct cpa_problem *problem)
-{
-	for (int64_t t = 0; t < problem->Sq; t++) {
-		for (int64_t b = 0; b < problem->B; b++) {
-			const struct cpa_range row = cpa_rule_row(problem, b, t);
-
-			assert_true(0 <= row.start && row.start <= row.end &&
-				row.end <= problem->Skv);
-			for (int64_t j = 0; j < problem->Skv; j++)
-				assert_int_equal(
-					visible(problem, t, j), j >= row.start && j < row.end);
-		}
-	}
-}
-
-static void check_hulls(const struct cpa_problem *problem)
-{
-	for (int64_t first = 0; first < problem->Sq; first++) {
-		for (int64_t last = first; last < problem->Sq; last++) {
-			const struct cpa_range hull = cpa_rule_hull(problem, first, last);
-			int64_t start = INT64_MAX, end = 0;
-
-			for (int64_t t = first; t <= last; t++) {
-				for (int64_t j = 0; j < problem->Skv; j++) {
-					if (!visible(problem, t, j))
-						continue;
-					start = j < start ? j : start;
-					end = j + 1 > end ? j + 1 : end;
-				}
-			}
-			assert_int_equal(hull.end - hull.start, start < end ? end - start : 0);
-			if (start < end)
-				assert_int_equal(hull.start, start);
-		}
-	}
-}
-
-static void queries_see_the_keys_of_the_rule(void **unused)
-{
 	(void) unused;
-	for (int64_t offset = -12; offset <= 12; offset++) {
-		for (int64_t sizes = 0; sizes < 25; sizes++) {
-			struct cpa_problem problem = small;
+	problem.rule = (struct cpa_rule) { .left = -2, .right = -9, .offset = INT64_MIN };
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK); /* not used */
+	problem.rule.window = true;
+	assert_refused(&problem, "offset = -9223372036854775808");
+	problem.rule.offset = -3;
+	assert_refused(&problem, "window = (-2, -9)");
+	problem.rule.left = INT64_MAX;
+	assert_refused(&problem, "window = (9223372036854775807, -9)");
+	problem.rule.right = -1;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK); /* Sq != Skv is fine */
+}
 
-			problem.Sq = 1 + sizes % 5 * 2;
-			problem.Skv = 1 + sizes / 5 * 2;
-			problem.rule =
-				(struct cpa_rule) { .causal = offset < 12, .offset = offset };
-			check_rows(&problem);
-			check_hulls(&problem);
-		}
+static void documents_that_do_not_cut_the_sequence_are_refused(void **unused)
+{
+	static const struct {
+		const char *words; /* NULL: accepted */
+		int64_t starts[5], n, Skv;
+	} cases[] = {
+		{ NULL, { 0, 3, 7 }, 2, 7 },
+		{ NULL, { 0, 0, 7, 7 }, 3, 7 },
+		{ NULL, { 0, 7 }, 1, 7 },
+		{ "documents with Sq = 7 and Skv = 5", { 0, 3, 7 }, 2, 5 },
+		{ "documents: there are 0", { 0 }, 0, 7 },
+		{ "documents: there are -1", { 0 }, -1, 7 },
+		{ "documents[0] = 1", { 1, 3, 7 }, 2, 7 },
+		{ "documents[0] = -1", { -1, 3, 7 }, 2, 7 },
+		{ "documents[2] = 4 after 5", { 0, 5, 4, 7 }, 3, 7 },
+		{ "documents[2] = 6, expected S = 7", { 0, 3, 6 }, 2, 7 },
+		{ "documents[2] = 8, expected S = 7", { 0, 3, 8 }, 2, 7 },
+	};
+	struct cpa_error error;
+
+	(void) unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct cpa_problem problem = small;
+
+		problem.Skv = cases[i].Skv;
+		problem.rule.documents = cases[i].starts;
+		problem.rule.ndocuments = cases[i].n;
+		if (cases[i].words != NULL)
+			assert_refused(&problem, cases[i].words);
+		else
+			assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
 	}
 }
+
+static void key_lengths_beyond_the_keys_are_refused(void **unused)
+{
+	int64_t lengths[] = { 0, 5 };
+	struct cpa_problem problem = small;
+	struct cpa_error error;
+
+	(void) unused;
+	problem.rule.key_lengths = lengths;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	lengths[1] = 6;
+	assert_refused(&problem, "key_lengths[1] = 6, expected 0 to Skv = 5");
+	lengths[0] = -1;
+	assert_refused(&problem, "key_lengths[0] = -1");
+}
+
+static void masks_that_cannot_be_read_are_refused(void **unused)
+{
+	static const double data[7 * 5];
+	struct cpa_problem problem = small;
+	struct cpa_mask *mask = &problem.rule.mask;
+	struct cpa_error error;
+
+	(void) unused;
+	*mask = (struct cpa_mask) {
+		.kind = CPA_MASK_BIAS, .data = data, .query = 5, .key = 1
+	};
+	mask->dtype = CPA_DTYPE_FP32;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	mask->dtype = CPA_DTYPE_FP64;
+	assert_refused(&problem, "mask: a bias of dtype number 0 in a problem in bf16");
+	problem.dtype = CPA_DTYPE_FP64;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	mask->dtype = CPA_DTYPE_FP16;
+	assert_refused(&problem, "expected fp32 or fp64");
+	mask->kind = CPA_MASK_BOOL; /* has no dtype */
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	mask->query = -5;
+	assert_refused(&problem, "mask: the stride of a query is -5");
+	mask->query = INT64_MAX / 6;
+	assert_refused(&problem, "mask: too large at the stride of a query");
+	mask->query = 0;
+	mask->batch = INT64_MAX;
+	assert_refused(&problem, "mask: too large at the stride of a batch");
+	mask->batch = 0;
+	mask->data = NULL;
+	assert_refused(&problem, "mask without data");
+	memset(&mask->kind, 0x7f, sizeof mask->kind);
+	assert_refused(&problem, "mask kind number");
+	mask->kind = CPA_MASK_NONE;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+}
+
+static void sinks_must_be_finite_in_what_scores_are_computed_in(void **unused)
+{
+	double sink[] = { 0, -3, 3e38, 1, 2, -3e38 };
+	struct cpa_problem problem = small;
+	struct cpa_error error;
+
+	(void) unused;
+	problem.rule.sink = sink;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	sink[5] = NAN;
+	assert_refused(&problem, "sink[5] = nan");
+	sink[4] = -INFINITY;
+	assert_refused(&problem, "sink[4] = -inf");
+	sink[3] = 1e39;
+	assert_refused(&problem, "sink[3] = 1e+39");
+	problem.dtype = CPA_DTYPE_FP64;
+	assert_refused(&problem, "sink[4] = -inf");
+}
+
+/* ---- errors and arenas ---- */
 
 static void a_sentence_that_is_too_long_is_cut(void **unused)
 {
@@ -260,7 +327,11 @@ int main(void)
 		cmocka_unit_test(scales_must_be_finite_and_positive),
 		cmocka_unit_test(dtypes_and_offsets_out_of_range_are_refused),
 		cmocka_unit_test(lse_is_fp64_for_fp64_alone),
-		cmocka_unit_test(queries_see_the_keys_of_the_rule),
+		cmocka_unit_test(window_sides_below_minus_one_are_refused),
+		cmocka_unit_test(documents_that_do_not_cut_the_sequence_are_refused),
+		cmocka_unit_test(key_lengths_beyond_the_keys_are_refused),
+		cmocka_unit_test(masks_that_cannot_be_read_are_refused),
+		cmocka_unit_test(sinks_must_be_finite_in_what_scores_are_computed_in),
 		cmocka_unit_test(a_sentence_that_is_too_long_is_cut),
 		cmocka_unit_test(arenas_hand_out_zeroed_aligned_memory_of_its_own),
 		cmocka_unit_test(an_arena_that_failed_stays_failed),

@@ -1,10 +1,10 @@
 /*
  * test_mutants.c - a plan that the checker accepts runs right under every seed.
  *
- * Each kind of break of dist/test_mutate.h is made at every operation of several plans.  Those that the
- * checker accepts (a copy made twice, two independent steps exchanged, one rank that does not group its
- * transfers) are run, eager and rendezvous, with poisoned buffers, and must give the bits of the plan
- * that was not broken.
+ * Each kind of break of dist/test_mutate.h is made at every operation of several plans.  Those
+ * that the checker accepts (a copy made twice, two independent steps exchanged, one rank that
+ * does not group its transfers) are run, eager and rendezvous, with poisoned buffers, and must
+ * give the bits of the plan that was not broken.
  */
 #include "sim/sim.h"
 
@@ -15,15 +15,25 @@ enum { NCONFIGS = 4, NSEEDS = 6 };
 
 static struct cpa_config config(int which, struct cpa_problem *p)
 {
-	*p = (struct cpa_problem){.B = which == 3 ? 2 : 1, .Sq = 13, .Skv = 13, .Hq = which == 2 ? 6 : 4,
-		.Hkv = which == 2 ? 3 : 2, .D = 2, .Dv = 3, .dtype = CPA_DTYPE_FP64, .scale = 1,
-		.rule = {which != 1, 0}, .lse = true};
+	*p = (struct cpa_problem){.B = which == 3 ? 2 : 1,
+		.Sq = 13,
+		.Skv = 13,
+		.Hq = which == 2 ? 6 : 4,
+		.Hkv = which == 2 ? 3 : 2,
+		.D = 2,
+		.Dv = 3,
+		.dtype = CPA_DTYPE_FP64,
+		.scale = 1,
+		.rule = {which != 1, 0},
+		.lse = true};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
 	static const int degrees[NCONFIGS][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
-	c.order = which == 0 ? CPA_ORDER_ZIGZAG : which == 2 ? CPA_ORDER_STRIPED : CPA_ORDER_CONTIGUOUS;
+	c.order = which == 0 ? CPA_ORDER_ZIGZAG
+		: which == 2 ? CPA_ORDER_STRIPED
+			     : CPA_ORDER_CONTIGUOUS;
 	return c;
 }
 
@@ -58,8 +68,8 @@ static void collect(struct cpa_exec *exec, struct outputs *out)
 	}
 }
 
-static enum cpa_status run_world(struct world *w, struct cpa_device *device, enum cpa_fake_mode mode,
-	uint64_t seed, struct outputs *out, struct cpa_error *error)
+static enum cpa_status run_world(struct world *w, struct cpa_device *device,
+	enum cpa_fake_mode mode, uint64_t seed, struct outputs *out, struct cpa_error *error)
 {
 	int W = w->part->W;
 	struct cpa_fake_world *fake;
@@ -67,8 +77,10 @@ static enum cpa_status run_world(struct world *w, struct cpa_device *device, enu
 	const struct cpa_exec_options options = {.poison = true};
 	assert_int_equal(cpa_fake_world_create(W, mode, seed, &fake, error), CPA_OK);
 	for (int r = 0; r < W; r++) {
-		assert_int_equal(cpa_exec_create(w->rank[r], &w->part->problem, device,
-			cpa_fake_world_comm(fake, r), &options, &execs[r], error), CPA_OK);
+		assert_int_equal(
+			cpa_exec_create(w->rank[r], &w->part->problem, device,
+				cpa_fake_world_comm(fake, r), &options, &execs[r], error),
+			CPA_OK);
 		fill_inputs(execs[r], r);
 	}
 	enum cpa_status s = cpa_fake_run(fake, execs, error);
@@ -89,11 +101,12 @@ static void expect_right(struct world *w, struct cpa_device *device, const struc
 	for (uint64_t seed = 0; seed < NSEEDS; seed++) {
 		enum cpa_fake_mode mode = seed % 2 ? CPA_FAKE_RENDEZVOUS : CPA_FAKE_EAGER;
 		if (run_world(w, device, mode, seed, &out, &error) != CPA_OK)
-			fail_msg("accepted, but does not run: %s at rank %d op %d, seed %d: %s", what, rank, op,
-				(int)seed, error.text);
+			fail_msg("accepted, but does not run: %s at rank %d op %d, seed %d: %s",
+				what, rank, op, (int)seed, error.text);
 		assert_int_equal(out.n, right->n);
 		if (memcmp(out.at, right->at, out.n * sizeof *out.at) != 0)
-			fail_msg("accepted, but wrong: %s at rank %d op %d, seed %d", what, rank, op, (int)seed);
+			fail_msg("accepted, but wrong: %s at rank %d op %d, seed %d", what, rank,
+				op, (int)seed);
 	}
 }
 
@@ -110,12 +123,14 @@ static int run_accepted(int which, enum mutation kind, struct cpa_device *device
 	expect_right(&w, device, &right, "nothing changed", -1, -1);
 	for (int rank = 0; rank < w.part->W; rank++)
 		for (int op = 0, nops = w.rank[rank]->nops; op < nops; op++) {
-			if (mutate(w.rank[rank], op, 0, kind) && check_world(&w, &error) == CPA_OK) {
+			if (mutate(w.rank[rank], op, 0, kind) &&
+				check_world(&w, &error) == CPA_OK) {
 				expect_right(&w, device, &right, mutation_names[kind], rank, op);
 				accepted++;
 			}
 			cpa_schedule_destroy(w.rank[rank]);
-			assert_int_equal(cpa_plan_create(w.part, rank, &w.rank[rank], &error), CPA_OK);
+			assert_int_equal(
+				cpa_plan_create(w.part, rank, &w.rank[rank], &error), CPA_OK);
 		}
 	free_world(&w);
 	return accepted;
@@ -136,7 +151,8 @@ static void what_the_checker_accepts_runs_right_under_every_seed(void **unused)
 	cpa_device_destroy(device);
 }
 
-/* What the checker calls a race gives NaN or old numbers under some seed: its rule is not too strict. */
+/* What the checker calls a race gives NaN or old numbers under some seed: its rule is not too
+ * strict. */
 static void a_forgotten_wait_is_wrong_under_some_seed(void **unused)
 {
 	(void)unused;
@@ -150,14 +166,16 @@ static void a_forgotten_wait_is_wrong_under_some_seed(void **unused)
 		struct world w;
 		struct outputs right, out;
 		assert_int_equal(make_world(&p, &c, &w, &error), CPA_OK);
-		assert_int_equal(run_world(&w, device, CPA_FAKE_EAGER, 99, &right, &error), CPA_OK);
+		assert_int_equal(
+			run_world(&w, device, CPA_FAKE_EAGER, 99, &right, &error), CPA_OK);
 		for (int op = 0, nops = w.rank[1]->nops; op < nops; op++) {
 			if (mutate(w.rank[1], op, 0, FORGET_A_WAIT)) {
 				bool wrong = false;
 				for (uint64_t seed = 0; seed < 40 && !wrong; seed++)
-					wrong = run_world(&w, device, CPA_FAKE_RENDEZVOUS, seed, &out,
-						&error) != CPA_OK ||
-						memcmp(out.at, right.at, out.n * sizeof *out.at) != 0;
+					wrong = run_world(&w, device, CPA_FAKE_RENDEZVOUS, seed,
+							&out, &error) != CPA_OK ||
+						memcmp(out.at, right.at,
+							out.n * sizeof *out.at) != 0;
 				tried++;
 				seen += wrong;
 			}
