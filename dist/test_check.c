@@ -20,7 +20,7 @@ static struct cpa_problem problem(int64_t B, int64_t S, int64_t Hq, int64_t Hkv,
 		.Dv = 3,
 		.dtype = CPA_DTYPE_BF16,
 		.scale = 1,
-		.rule = {causal, 0},
+		.rule = {.causal = causal},
 		.lse = true};
 }
 

@@ -52,7 +52,7 @@ static struct world plan_example(int64_t B, int64_t S, int64_t H, enum cpa_varia
 		.Dv = 2,
 		.dtype = CPA_DTYPE_FP32,
 		.scale = 1,
-		.rule = {causal, 0}};
+		.rule = {.causal = causal}};
 	struct cpa_config c = cpa_config_default(variant, &p);
 	c.batch_degree = N;
 	c.ring_degree = R;

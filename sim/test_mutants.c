@@ -24,7 +24,7 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 		.Dv = 3,
 		.dtype = CPA_DTYPE_FP64,
 		.scale = 1,
-		.rule = {which != 1, 0},
+		.rule = {.causal = which != 1},
 		.lse = true};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
 	static const int degrees[NCONFIGS][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}};
