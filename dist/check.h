@@ -55,6 +55,11 @@ bool cpa_check_clocks(struct cpa_check_rank_state *state);
 /* The mask lets no row of these tokens and batches see a key outside `keys`; else the key. */
 bool cpa_check_is_finished(const struct cpa_check_rank_state *state, const struct cpa_content *content,
 	int64_t *row, int64_t *key);
+bool cpa_content_same_range(struct cpa_range a, struct cpa_range b);
+/* Same tokens (in order), heads and batches, whatever the tensor and dtype. */
+bool cpa_content_same_place(const struct cpa_content *a, const struct cpa_content *b);
+/* Both finished, or partials that have seen the same keys, the sink included. */
+bool cpa_content_same_seen(const struct cpa_content *a, const struct cpa_content *b);
 /* "k tokens 0-3 heads 0-1 batches 0-0 fp32" for sentences. */
 void cpa_content_print(const struct cpa_content *content, char *text, size_t size);
 

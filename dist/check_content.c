@@ -32,6 +32,24 @@ bool cpa_check_fail(
 	return false;
 }
 
+bool cpa_content_same_range(struct cpa_range a, struct cpa_range b)
+{
+	return a.start == b.start && a.end == b.end;
+}
+
+bool cpa_content_same_place(const struct cpa_content *a, const struct cpa_content *b)
+{
+	return cpa_content_same_range(a->batches, b->batches) &&
+		cpa_content_same_range(a->heads, b->heads) &&
+		cpa_spans_equal(&a->tokens, &b->tokens);
+}
+
+bool cpa_content_same_seen(const struct cpa_content *a, const struct cpa_content *b)
+{
+	return a->partial == b->partial &&
+		(!a->partial || (a->sink == b->sink && cpa_spans_same_set(&a->keys, &b->keys)));
+}
+
 void cpa_content_print(const struct cpa_content *c, char *text, size_t size)
 {
 	char tokens[96], keys[96];

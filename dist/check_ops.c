@@ -3,24 +3,6 @@
  */
 #include "dist/check.h"
 
-static bool same_range(struct cpa_range a, struct cpa_range b)
-{
-	return a.start == b.start && a.end == b.end;
-}
-
-/* Same tokens, heads and batches, whatever the tensor and dtype. */
-static bool same_place(const struct cpa_content *a, const struct cpa_content *b)
-{
-	return same_range(a->batches, b->batches) && same_range(a->heads, b->heads) &&
-		cpa_spans_equal(&a->tokens, &b->tokens);
-}
-
-static bool same_keys(const struct cpa_content *a, const struct cpa_content *b)
-{
-	return a->partial == b->partial &&
-		(!a->partial || (a->sink == b->sink && cpa_spans_same_set(&a->keys, &b->keys)));
-}
-
 /* "reads <one> beside <other>, which do not fit": for operands of one op that disagree. */
 static bool disagree(struct cpa_check_rank_state *state, const char *what,
 	const struct cpa_content *a, const struct cpa_content *b)
@@ -55,7 +37,8 @@ static bool check_copy(struct cpa_check_rank_state *state, const struct cpa_op *
 			"or lse, having seen no key");
 	}
 	const struct cpa_content *from = &op->reads[0].content;
-	if (from->tensor == to->tensor && same_place(from, to) && same_keys(from, to))
+	if (from->tensor == to->tensor && cpa_content_same_place(from, to) &&
+		cpa_content_same_seen(from, to))
 		return true;
 	return disagree(state, "copies one content to another", from, to);
 }
@@ -67,12 +50,12 @@ static bool check_attend_inputs(struct cpa_check_rank_state *state, const struct
 		return cpa_check_fail(state, CPA_RULE_DATA, "reads %s, %s, %s; expected q, k, v",
 			cpa_tensor_name(q->tensor), cpa_tensor_name(k->tensor),
 			cpa_tensor_name(v->tensor));
-	if (!same_place(k, v))
+	if (!cpa_content_same_place(k, v))
 		return disagree(state, "k and v differ", k, v);
-	if (!same_range(q->batches, k->batches))
+	if (!cpa_content_same_range(q->batches, k->batches))
 		return disagree(state, "q and k are of other batches", q, k);
 	int64_t g = state->part->problem.Hq / state->part->problem.Hkv;
-	if (!same_range(cpa_heads_kv(q->heads, g), k->heads))
+	if (!cpa_content_same_range(cpa_heads_kv(q->heads, g), k->heads))
 		return disagree(state, "the key heads are not those of the query heads", q, k);
 	for (int i = 1; i < k->tokens.n; i++)
 		if (k->tokens.at[i].start <= k->tokens.at[i - 1].start +
@@ -90,7 +73,8 @@ static bool check_attend(struct cpa_check_rank_state *state, const struct cpa_op
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const struct cpa_content *w = &op->writes[i].content;
-		if (w->tensor != (i == 0 ? CPA_TENSOR_O : CPA_TENSOR_LSE) || !same_place(w, q))
+		if (w->tensor != (i == 0 ? CPA_TENSOR_O : CPA_TENSOR_LSE) ||
+			!cpa_content_same_place(w, q))
 			return disagree(state, "writes another place than that of q", w, q);
 		if (!w->partial || w->sink || !cpa_spans_same_set(&w->keys, &k->tokens))
 			return disagree(state, "what it has seen is not the keys it reads", w, k);
@@ -110,8 +94,9 @@ static bool check_sink(struct cpa_check_rank_state *state, const struct cpa_op *
 		const struct cpa_content *from = &op->reads[i].content,
 					 *to = &op->writes[i].content;
 		enum cpa_tensor tensor = i == 0 ? CPA_TENSOR_O : CPA_TENSOR_LSE;
-		if (from->tensor != tensor || to->tensor != tensor || !same_place(from, to) ||
-			!same_place(from, &op->reads[0].content))
+		if (from->tensor != tensor || to->tensor != tensor ||
+			!cpa_content_same_place(from, to) ||
+			!cpa_content_same_place(from, &op->reads[0].content))
 			return disagree(state, "adds the sink to different places", from, to);
 		if (!from->partial || from->sink || !to->partial || !to->sink ||
 			!cpa_spans_same_set(&from->keys, &to->keys) ||
@@ -136,12 +121,13 @@ static bool check_merge(struct cpa_check_rank_state *state, const struct cpa_op 
 		const struct cpa_content *x = i < 4 ? &op->reads[i].content
 						    : &op->writes[i - 4].content;
 		if (x->tensor != (i % 2 == 0 ? CPA_TENSOR_O : CPA_TENSOR_LSE) ||
-			!same_place(x, a))
+			!cpa_content_same_place(x, a))
 			return disagree(state, "merges different places", x, a);
 		if (!x->partial || (i >= 2 && i < 4 && x->sink) || (i >= 4 && x->sink != a->sink))
 			return disagree(state, "merges what is finished, or a sink twice", x, a);
 	}
-	if (!same_keys(a, &op->reads[1].content) || !same_keys(b, &op->reads[3].content))
+	if (!cpa_content_same_seen(a, &op->reads[1].content) ||
+		!cpa_content_same_seen(b, &op->reads[3].content))
 		return disagree(
 			state, "o and lse have seen different keys", a, &op->reads[1].content);
 	if (cpa_spans_ncommon(&a->keys, &b->keys) != 0)

@@ -219,17 +219,10 @@ int cpa_end_by_call(const void *a, const void *b)
 	return (x->to > y->to) - (x->to < y->to);
 }
 
-static bool same_range(struct cpa_range a, struct cpa_range b)
-{
-	return a.start == b.start && a.end == b.end;
-}
-
 static bool same_content(const struct cpa_content *a, const struct cpa_content *b)
 {
-	return a->tensor == b->tensor && a->dtype == b->dtype &&
-		same_range(a->batches, b->batches) && same_range(a->heads, b->heads) &&
-		cpa_spans_equal(&a->tokens, &b->tokens) && a->partial == b->partial &&
-		(!a->partial || (a->sink == b->sink && cpa_spans_same_set(&a->keys, &b->keys)));
+	return a->tensor == b->tensor && a->dtype == b->dtype && cpa_content_same_place(a, b) &&
+		cpa_content_same_seen(a, b);
 }
 
 static bool fail(struct cpa_fault *fault, enum cpa_fault_rule rule, const struct cpa_end *end)

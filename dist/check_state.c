@@ -239,11 +239,6 @@ static bool keep_outside(struct cpa_check_rank_state *state, const struct cpa_pi
 
 /* ---- read ---- */
 
-static bool same_range(struct cpa_range a, struct cpa_range b)
-{
-	return a.start == b.start && a.end == b.end;
-}
-
 /* `held` may be read as `named`: the same content; a partial may be named finished when it is. */
 static bool holds(struct cpa_check_rank_state *state, const struct cpa_content *held,
 	const struct cpa_content *named, const struct cpa_box *where)
@@ -251,12 +246,9 @@ static bool holds(struct cpa_check_rank_state *state, const struct cpa_content *
 	const char *buffer = state->schedule->buffers[where->buffer].name;
 	char a[256], b[256];
 	bool same = held->tensor == named->tensor && held->dtype == named->dtype &&
-		same_range(held->batches, named->batches) &&
-		same_range(held->heads, named->heads) &&
-		cpa_spans_equal(&held->tokens, &named->tokens);
+		cpa_content_same_place(held, named);
 	if (same && named->partial)
-		same = held->partial && held->sink == named->sink &&
-			cpa_spans_same_set(&held->keys, &named->keys);
+		same = cpa_content_same_seen(held, named);
 	if (!same) {
 		cpa_content_print(held, a, sizeof a);
 		cpa_content_print(named, b, sizeof b);
