@@ -34,6 +34,13 @@
 
 enum { CPA_HOST_ALIGN = 64 };
 
+/* Lets messages move; for the submitting thread only. */
+CPA_INLINE void cpa_device_progress(const struct cpa_device *device)
+{
+	if (device->progress)
+		device->progress(device->progress_context);
+}
+
 /* The functions of a device table that do not depend on the device. */
 enum cpa_status cpa_host_alloc(
 	struct cpa_device *device, size_t nbytes, void **memory, struct cpa_error *error);

@@ -88,6 +88,10 @@ struct cpa_device {
 	const struct cpa_device_ops *ops;
 	struct cpa_arithmetic (*arithmetic)(const struct cpa_problem *); /* declared, for the bounds */
 	bool fp64_partials;   /* keeps partials in fp64 whatever the dtype (ref) */
+	/* NULL, or called now and then by long work of devices that run at submit, from the submitting
+	 * thread: a transport without threads of its own moves its messages meanwhile. */
+	void (*progress)(void *context);
+	void *progress_context;
 	size_t nbytes, peak;  /* allocated now and at most, exact */
 };
 
