@@ -44,6 +44,8 @@ static const struct fault_case cases[] = {
 	{"B05", "two rules for sizes", "S=6,H=4,D=8", 1, 4, 0, spoil_two_rules, NULL},
 	{"B06", "pads left in", "S=12,H=4,D=8,documents=0:5:12", 1, 4, 0, spoil_pads_left,
 		NULL},
+	{"B07", "prefix less the pad", "Sq=14,Skv=30,H=4,D=8,causal,offset=16", 4, 1, 0,
+		spoil_padded_prefix, NULL},
 	{"C01", "causal by local ids", CAUSAL, 4, 1, 0, spoil_local_ids, NULL},
 	{"C02", "other blocks not masked", CAUSAL, 4, 1, CPA_ORDER_STRIPED,
 		spoil_unmasked_others, NULL},
@@ -80,6 +82,10 @@ static const struct fault_case cases[] = {
 	{"D07", "ratio broken by a pad", "S=29,Hq=6,Hkv=3,D=8", 1, 2, 0, spoil_padded_ratio,
 		NULL},
 	{"D09", "strides of v ignored", PLAIN, 4, 1, 0, spoil_strides_of_v, NULL},
+	{"D10", "offsets wrap", PLAIN, 2, 1, 0, spoil_wrapped_offsets, NULL},
+	{"D10", "offsets wrap", PLAIN, 1, 2, 0, spoil_wrapped_offsets, NULL},
+	{"D11", "gathered along the batch axis", PLAIN, 2, 2, 0, spoil_gathered_along_batch,
+		NULL},
 	{"E01", "text counted twice", JOINT, 4, 1, 0, spoil_text_twice, NULL},
 	{"E01", "text counted twice", JOINT, 1, 4, 0, spoil_text_twice, NULL},
 	{"E01", "text counted twice", JOINT, 2, 2, 0, spoil_text_twice, NULL},
@@ -90,6 +96,10 @@ static const struct fault_case cases[] = {
 	{"E04", "ring in half groups", "B=2,S=32,H=4,D=8", 4, 1, 0, spoil_half_groups, NULL},
 	{"E05", "copies exchanged as shards", CROSS, 4, 1, 0, spoil_text_twice, "lse at"},
 	{"E05", "copies exchanged as shards", CROSS, 2, 2, 0, spoil_text_twice, "lse at"},
+	{"E06", "keys rotated by local positions", "S=32,H=4,D=8", 4, 1, 0,
+		spoil_local_positions, NULL},
+	{"E06", "zigzag frequencies on contiguous shards", "S=32,H=4,D=8", 4, 1, 0,
+		spoil_zigzag_positions, NULL},
 	{"E07", "shards split twice", PLAIN, 4, 1, 0, spoil_split_twice, NULL},
 	{"E08", "other text on one rank", JOINT, 4, 1, 0, spoil_text_of_last, NULL},
 };
@@ -105,15 +115,20 @@ struct bench {
 	struct cpa_verifier *verifier;
 };
 
-static void set_up(struct bench *b, const char *text)
+static void read_problem(struct bench *b, const char *text)
 {
-	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
 	char problem[512], *argv[] = {"cpattn", "verify", "--problem", problem};
 	struct cpa_error error;
 	snprintf(problem, sizeof problem, "%s", text);
 	if (cpa_options_parse(4, argv, &b->options, &error) != CPA_OK)
 		fail_msg("%s: %s", text, error.text);
+}
+
+static void start(struct bench *b)
+{
+	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
 	const struct cpa_problem *p = &b->options.problem;
+	struct cpa_error error;
 	for (int i = 0; i < 3; i++) {
 		b->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
 				    cpa_token_nbytes(p, tensors[i]));
@@ -126,6 +141,12 @@ static void set_up(struct bench *b, const char *text)
 	assert_int_equal(
 		cpa_verifier_create(&settings, &b->tensors, NULL, &b->verifier, &error),
 		CPA_OK);
+}
+
+static void set_up(struct bench *b, const char *text)
+{
+	read_problem(b, text);
+	start(b);
 }
 
 static void tear_down(struct bench *b)
@@ -180,6 +201,28 @@ static void every_planted_fault_is_found_and_only_that(void **state)
 			expect_found(&b, &cases[i], (enum cpa_rotate)rotate);
 		tear_down(&b);
 	}
+}
+
+/* ---- the most negative number as a mask ---- */
+
+/* Its size says nothing about the keys that it spares: their faults show as without it. */
+static void a_mask_of_the_most_negative_number_hides_no_fault(void **state)
+{
+	const struct fault_case faults[] = {
+		{"D09", "strides of v ignored", "", 4, 1, 0, spoil_strides_of_v, NULL},
+		{"E03", "no communication", "", 2, 2, 0, spoil_hidden_others, NULL},
+	};
+	struct bench b;
+	(void)state;
+	read_problem(&b, "B=2,S=29,Hq=4,Hkv=2,D=8,dtype=fp32,mask=bias:1x1x1xK:3");
+	float *bias = (float *)(uintptr_t)b.options.problem.rule.mask.data;
+	for (int64_t j = 0; j < 29; j++)
+		bias[j] = j % 3 == 1 ? -0x1.fffffep127f : 0;
+	start(&b);
+	for (int i = 0; i < 2; i++)
+		for (int rotate = 0; rotate < 3; rotate++)
+			expect_found(&b, &faults[i], (enum cpa_rotate)rotate);
+	tear_down(&b);
 }
 
 /* ---- a key mask under uneven splits ---- */
@@ -307,6 +350,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_planted_fault_is_found_and_only_that),
+		cmocka_unit_test(a_mask_of_the_most_negative_number_hides_no_fault),
 		cmocka_unit_test(a_key_mask_under_uneven_splits_is_right),
 		cmocka_unit_test(any_length_and_heads_are_right_or_refused),
 		cmocka_unit_test(a_rank_that_goes_by_another_rule_is_not_proved),

@@ -263,7 +263,6 @@ static inline long double case_scores(const struct attend_case *test, int64_t i,
 		max = fmaxl(max, s[j]);
 		min = fminl(min, s[j]);
 		row->nvisible++;
-		row->max_abs = fmax(row->max_abs, (double)fabsl(s[j]));
 		row->k_max = fmax(row->k_max, norm);
 	}
 	row->equal = max == min;
@@ -311,12 +310,16 @@ static inline void case_exact(const struct attend_case *test, int64_t i, int64_t
 	if (row->nvisible) {
 		if (p->rule.sink) {
 			row->equal = row->equal && sink == max;
-			row->max_abs = fmax(row->max_abs, fabs(sink));
 			max = fmaxl(max, sink);
 			l = expl(sink - max);
+			if (sink >= max - 1e4L)
+				row->max_abs = fabs(sink);
 		}
-		for (int64_t j = 0; j < nk; j++)
+		for (int64_t j = 0; j < nk; j++) {
 			l += expl(s[j] - max);
+			if (s[j] >= max - 1e4L)
+				row->max_abs = fmax(row->max_abs, (double)fabsl(s[j]));
+		}
 		row->max_score = (double)max;
 		case_average(test, b, kv, s, max, l, exact);
 		row->lse = (double)(max + logl(l));

@@ -220,6 +220,16 @@ static void mask_row(const struct cpa_ref_head *head, int64_t h, int64_t t,
 	}
 }
 
+/* The least score that counts in max |s_j|. */
+static double least_near(const double *s, int64_t n, double max)
+{
+	double floor = max - CPA_FAR_SCORE, least = max;
+
+	for (int64_t j = 0; j < n; j++)
+		least = s[j] >= floor && s[j] < least ? s[j] : least;
+	return least;
+}
+
 /* Everything about the row that is known before the weights.  A score of -inf is no key. */
 static void scan_row(const struct cpa_ref_head *head, struct cpa_range keys, const double *s,
 	const double *sink, struct cpa_row *row)
@@ -243,7 +253,9 @@ static void scan_row(const struct cpa_ref_head *head, struct cpa_range keys, con
 		min = *sink < min ? *sink : min;
 	}
 	row->max_score = max;
-	row->max_abs = fmax(fabs(max), fabs(min));
+	row->max_abs = fmax(fabs(max), fabs(least_near(s, n, max)));
+	if (sink && *sink >= max - CPA_FAR_SCORE)
+		row->max_abs = fmax(row->max_abs, fabs(*sink));
 	row->k_max = k_max;
 	row->v_max = v_max;
 	row->Vsum = v_sum;

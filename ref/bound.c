@@ -19,6 +19,13 @@
  *   entropy, <= u_a ln n.  Then a weight passes at most `chain` additions; a device that
  *   rescales its running sum counts that among them.  X = u_a (ln n + c_exp + chain).
  *
+ * Far keys.  lambda and max |s_j| leave out scores more than 1e4 below the largest, which is m.
+ *   One of them, m - g, is off by at most E + u_a g, so its weight is at most
+ *   exp(E - g (1 - u_a)) times that of the largest: below exp(E - 4999), nothing beside
+ *   exp(E), which is counted.  A partial that holds only such keys has an lse of about m - g,
+ *   off by R u_m g in mode all at worst: even for 64 bf16 merges its weight is 0.  Were its
+ *   |lse| too large for the dtype, it would be -inf, and weigh 0 as well.
+ *
  * M, merges.  One merge rounds the stored lse (u_m |lse| <= u_m lambda) and computes two
  *   weights, one of them exp(0): the other's c_exp u_m counts with its share, <= 1/2; then a
  *   sum, a log, a division.  u_m (lambda + 4) for each of R - 1 merges in a chain.  What enters

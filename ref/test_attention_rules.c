@@ -185,9 +185,11 @@ static void the_most_negative_bias_is_a_number(void **state)
 	sample_init(&sample, problem, false, 0);
 	row = run_row(&sample, 0, 0, 0, o, p);
 	assert_true(row.nvisible == 3 && p[0] == 0.0 && p[1] == 1.0 && isfinite(row.lse));
+	assert_true(row.max_abs == fabs(row.max_score)); /* what is far says nothing of the rest */
 	sample.problem.rule.mask.key = 0;
 	row = run_row(&sample, 0, 0, 0, o, p);
 	assert_true(row.nvisible == 3 && row.lse == (double)lowest && p[0] > 0.0);
+	assert_true(row.max_abs == -(double)lowest);
 	cpa_arena_fini(&sample.arena);
 }
 

@@ -94,7 +94,6 @@ static inline void naive_row(
 
 	memset(row, 0, sizeof(*row));
 	row->max_score = sink ? sink[h] : -INFINITY;
-	row->max_abs = sink ? fabs(sink[h]) : 0.0L;
 	for (int64_t j = 0; j < problem->Skv; j++)
 		if (naive_sees(problem, b, h, t, j))
 			row->max_score = fmaxl(row->max_score, naive_score(sample, b, h, t, j));
@@ -103,13 +102,15 @@ static inline void naive_row(
 			sum += expl(naive_score(sample, b, h, t, j) - row->max_score);
 	if (sink)
 		sum += expl(sink[h] - row->max_score);
+	row->max_abs = sink && sink[h] >= row->max_score - 1e4L ? fabs(sink[h]) : 0.0L;
 	row->lse = row->max_score + logl(sum);
 	for (int64_t j = 0; j < problem->Skv; j++)
 		if (naive_sees(problem, b, h, t, j)) {
 			long double s = naive_score(sample, b, h, t, j);
 
 			row->p[j] = expl(s - row->max_score) / sum;
-			row->max_abs = fmaxl(row->max_abs, fabsl(s));
+			if (s >= row->max_score - 1e4L)
+				row->max_abs = fmaxl(row->max_abs, fabsl(s));
 			naive_add(sample, b, h, j, row->p[j], row);
 		}
 	row->a = problem->scale * naive_norm(sample->q, b, t, h, problem->D) * row->k_max;
