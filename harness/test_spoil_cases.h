@@ -69,6 +69,12 @@ static void spoil_pads_left(struct call *call)
 		rearrange(call, rows, 12);
 }
 
+/* 14 queries after a prefix of 16: the whole length less the queries padded to 16. */
+static void spoil_padded_prefix(struct call *call)
+{
+	call->problem.rule.offset = call->problem.Skv - 16;
+}
+
 /* ---- C: masks, order, scale ---- */
 
 static int64_t index_id(const struct call *call, int64_t token, int64_t index)
@@ -213,6 +219,22 @@ static void spoil_strides_of_q(struct call *call)
 	exchange_strides(&call->attend.q, call->attend.nq, 2);
 }
 
+/* Rows of k from the first whose offset no longer fits come from the start again. */
+static void spoil_wrapped_offsets(struct call *call)
+{
+	int64_t rows[64];
+	for (int64_t i = 0; i < call->attend.nk; i++)
+		rows[i] = i % 8;
+	call->attend.k = take_rows(
+		call, &call->attend.k, call->problem.D, rows, call->attend.nk);
+}
+
+static void spoil_gathered_along_batch(struct call *call)
+{
+	exchange_strides(&call->attend.o, call->attend.nq, 2);
+	exchange_strides(&call->attend.lse, call->attend.nq, 2);
+}
+
 static void spoil_strides_of_v(struct call *call)
 {
 	exchange_strides(&call->attend.v, call->attend.nk, 2);
@@ -294,6 +316,46 @@ static void spoil_text_of_last(struct call *call)
 	static const int64_t zeros[6] = {-1, -1, -1, -1, -1, -1};
 	if (is_text(call) && cpa_spans_min(&call->attend.q_tokens) >= 24)
 		rearrange(call, zeros, call->attend.nk);
+}
+
+/* Keys rotated by another position than their own; they come rotated by their own. */
+static void turn_keys(struct call *call, int64_t (*position)(const struct call *, int64_t token))
+{
+	struct cpa_attend *a = &call->attend;
+	struct cpa_rope rope = {.D = call->problem.D, .base = 100, .pairs = CPA_ROPE_HALF};
+	int64_t rows[64];
+	for (int64_t i = 0; i < a->nk; i++)
+		rows[i] = i;
+	a->k = take_rows(call, &a->k, call->problem.D, rows, a->nk);
+	for (int64_t i = 0; i < a->nk; i++) {
+		int64_t token = cpa_spans_token(&a->k_tokens, i);
+		cpa_ref_rope(&rope, position(call, token) - token, a->k.token / rope.D, a->k.dtype,
+			(char *)a->k.data +
+				i * a->k.token * (int64_t)cpa_dtype_nbytes(a->k.dtype));
+	}
+}
+
+static int64_t position_in_block(const struct call *call, int64_t token)
+{
+	return token - cpa_spans_min(&call->attend.k_tokens);
+}
+
+/* 32 tokens in 4 contiguous shards, with the frequencies of zigzag ones: chunks i and 7 - i. */
+static int64_t position_in_zigzag(const struct call *call, int64_t token)
+{
+	int64_t chunk = token / 4 % 2 ? 7 - token / 8 : token / 8;
+	(void)call;
+	return chunk * 4 + token % 4;
+}
+
+static void spoil_local_positions(struct call *call)
+{
+	turn_keys(call, position_in_block);
+}
+
+static void spoil_zigzag_positions(struct call *call)
+{
+	turn_keys(call, position_in_zigzag);
 }
 
 #endif
