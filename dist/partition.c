@@ -122,13 +122,9 @@ struct segments {
 static struct segments segments_of(
 	const struct cpa_problem *p, bool keys, struct cpa_segment *whole)
 {
-	*whole = (struct cpa_segment){
-		.length = keys ? p->Skv : p->Sq, .replicated = keys && p->kv_replicated};
-	if (keys && p->segments_kv)
-		return (struct segments){p->segments_kv, p->nsegments_kv};
-	if (p->segments && (!keys || (p->Sq == p->Skv && !p->kv_replicated)))
-		return (struct segments){p->segments, p->nsegments};
-	return (struct segments){whole, 1};
+	struct segments segments;
+	segments.at = cpa_problem_segments(p, keys, whole, &segments.n);
+	return segments;
 }
 
 /* In zigzag_documents order a split segment falls into its documents, each cut on its own. */
@@ -223,6 +219,28 @@ static enum cpa_status check_equal(const struct cpa_config *c, const char *what,
 	return CPA_OK;
 }
 
+/* Given sizes are P for each split segment, in sequence order. */
+static enum cpa_status check_given(const struct cpa_partition *part, bool keys,
+	struct cpa_error *error)
+{
+	const struct cpa_config *c = &part->config;
+	int nsplit = cpa_problem_nsplit(&part->problem, keys);
+	int64_t n = keys ? c->nsizes_kv : c->nsizes, expected = (int64_t)nsplit * part->P;
+	const char *option = keys ? "--split-kv" : "--split";
+	char what[160];
+	cpa_problem_print_split(&part->problem, keys, what, sizeof what);
+	if (c->order == CPA_ORDER_ZIGZAG_DOCUMENTS)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"given sizes are of segments, and zigzag_documents cuts "
+			"each document; --split balanced would work, or --order zigzag");
+	if (n == expected)
+		return CPA_OK;
+	return cpa_fail(error, CPA_INVALID,
+		"%s gives %lld sizes; expected %lld: R U = %d for each of %s, in the order of the "
+		"sequence",
+		option, (long long)n, (long long)expected, part->P, what);
+}
+
 /* One side: a cut for each split segment (given sizes: P entries each), the tokens of the others.
  */
 static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cpa_error *error)
@@ -233,18 +251,9 @@ static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cp
 	struct cpa_segment whole;
 	struct segments segments = parts_of(&part->arena, &part->problem, c, keys, &whole);
 	int64_t start = 0;
-	int nsplit = 0;
-	for (int s = 0; s < segments.n; s++)
-		nsplit += !segments.at[s].replicated;
-	if (given && nsplit > 1)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"given sizes are of one split segment, and there are %d; --split balanced "
-			"would work",
-			nsplit);
-	if (c->order == CPA_ORDER_ZIGZAG_DOCUMENTS && given)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"given sizes are of segments, and zigzag_documents cuts "
-			"each document; --split balanced would work, or --order zigzag");
+	enum cpa_status status = given ? check_given(part, keys, error) : CPA_OK;
+	if (status != CPA_OK)
+		return status;
 	side->cuts = cpa_arena_alloc(&part->arena, sizeof *side->cuts * (size_t)segments.n);
 	side->starts = cpa_arena_alloc(&part->arena, sizeof *side->starts * (size_t)segments.n);
 	if (!side->cuts || !side->starts)

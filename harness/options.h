@@ -95,7 +95,10 @@ typedef bool cpa_sweep_visit(void *context, const struct cpa_config *config);
 enum cpa_status cpa_sweep(const struct cpa_options *options, const struct cpa_problem *problem,
 	enum cpa_rotate_choice default_rotate, bool wide, cpa_sweep_visit *visit, void *context,
 	struct cpa_error *error);
-/* The options that select exactly this configuration: "--variant ring --ring 4 ..." */
+/* The options that select exactly this configuration: "--variant ring --ring 4 ...".  text [size]; what
+ * does not fit is cut: given sizes have no limit. */
 void cpa_config_print(const struct cpa_config *config, char *text, size_t size);
+/* The same, whole: the caller's to free; NULL when out of memory. */
+char *cpa_config_text(const struct cpa_config *config);
 
 #endif

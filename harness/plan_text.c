@@ -172,7 +172,7 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 			fputs("  not proved: ", out);
 			cpa_print_wrapped(out, list->at[i].reason, 14, 4);
 			fprintf(out, "    repeat: ");
-			cpa_print_clean(out, list->at[i].reproduce);
+			cpa_print_clean(out, list->at[i].reproduce ? list->at[i].reproduce : "");
 			fputc('\n', out);
 		}
 }
@@ -196,10 +196,10 @@ static void print_ranks(FILE *out, const struct cpa_result *r)
 
 void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 {
-	char text[512];
+	char text[512], *config = cpa_config_text(&r->config);
 
-	cpa_config_print(&r->config, text, sizeof text);
-	fprintf(out, "%s\n", text);
+	fprintf(out, "%s\n", config ? config : "");
+	free(config);
 	if (r->problem) {
 		cpa_problem_print(r->problem, text, sizeof text);
 		fprintf(out, "%s\n", text);

@@ -276,8 +276,6 @@ void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t siz
 	cpa_text_put(&w, problem->lse ? ",lse" : ",lse=no");
 	cpa_segments_print(&w, "segments", problem->segments, problem->nsegments);
 	cpa_segments_print(&w, "segments_kv", problem->segments_kv, problem->nsegments_kv);
-	if (problem->kv_replicated)
-		cpa_text_put(&w, ",segments_kv=kv:%" PRId64 ":replicated", problem->Skv);
 	if (w.used + 1 == size && size > 8) /* full, or full to the last character */
 		memcpy(text + size - 4, "...", 4);
 }

@@ -27,7 +27,7 @@ struct cpa_result {
 	const char *device, *comm;
 	enum cpa_verdict verdict;
 	char reason[1024];                  /* "" when right */
-	char reproduce[512];                /* command line that repeats a wrong result */
+	char *reproduce;                    /* command line that repeats a wrong result, owned by the list; NULL */
 	struct cpa_deviation o, lse;
 	double probe_ratio;                 /* NaN: none */
 	int W;
@@ -41,7 +41,7 @@ struct cpa_result_list {
 	struct cpa_result *at;
 	int n, capacity;
 };
-/* Takes over result->counts; on CPA_NO_MEMORY they stay the caller's. */
+/* Takes over result->counts and reproduce; on CPA_NO_MEMORY they stay the caller's. */
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
 void cpa_result_list_fini(struct cpa_result_list *list);
 

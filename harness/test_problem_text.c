@@ -47,7 +47,7 @@ static void defaults_are_those_of_the_manual(void **state)
 		p.D == 64 && p.Dv == 64);
 	assert_int_equal(p.dtype, CPA_DTYPE_FP64);
 	assert_true(p.scale == 0.125 && !p.rule.causal && p.rule.offset == 0 && p.lse &&
-		!p.kv_replicated);
+		!p.segments && !p.segments_kv);
 }
 
 static void every_key_reaches_its_field(void **state)

@@ -149,7 +149,7 @@ static void fill(struct cpa_result_list *list)
 	r = add(list, CPA_VERDICT_WRONG, "a&b<c>\"d\".h5",
 		"off by \"much\",\nat token 3 \x01 \xff");
 	r->o = (struct cpa_deviation){ INFINITY, INFINITY, 1, INFINITY, 2, 0, 3, 1, 0 };
-	snprintf(r->reproduce, sizeof r->reproduce, "cpattn verify 'a \"b\"'");
+	r->reproduce = strdup("cpattn verify 'a \"b\"'");
 	add(list, CPA_VERDICT_UNSUPPORTED, "a&b<c>\"d\".h5", "S = 63 is odd");
 	add(list, CPA_VERDICT_CANNOT_TELL, "b.h5", "/calls: missing");
 }
