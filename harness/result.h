@@ -45,6 +45,16 @@ struct cpa_result_list {
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
 void cpa_result_list_fini(struct cpa_result_list *list);
 
+/* The exchange of sizes before a plan, which is not in its bytes_sent. */
+struct cpa_preamble {
+	int64_t record_bytes;   /* what each rank tells */
+	int64_t bytes;          /* sent by each rank, to each of the others */
+	int messages;           /* of each rank */
+};
+/* false: there is none: no plan, or more split segments than a record holds, so that every rank must be
+ * given all sizes. */
+bool cpa_result_preamble(const struct cpa_result *result, struct cpa_preamble *preamble);
+
 struct cpa_summary {
 	int right, wrong, unsupported, cannot_tell;
 };
