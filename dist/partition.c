@@ -219,28 +219,6 @@ static enum cpa_status check_equal(const struct cpa_config *c, const char *what,
 	return CPA_OK;
 }
 
-/* Given sizes are P for each split segment, in sequence order. */
-static enum cpa_status check_given(const struct cpa_partition *part, bool keys,
-	struct cpa_error *error)
-{
-	const struct cpa_config *c = &part->config;
-	int nsplit = cpa_problem_nsplit(&part->problem, keys);
-	int64_t n = keys ? c->nsizes_kv : c->nsizes, expected = (int64_t)nsplit * part->P;
-	const char *option = keys ? "--split-kv" : "--split";
-	char what[160];
-	cpa_problem_print_split(&part->problem, keys, what, sizeof what);
-	if (c->order == CPA_ORDER_ZIGZAG_DOCUMENTS)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"given sizes are of segments, and zigzag_documents cuts "
-			"each document; --split balanced would work, or --order zigzag");
-	if (n == expected)
-		return CPA_OK;
-	return cpa_fail(error, CPA_INVALID,
-		"%s gives %lld sizes; expected %lld: R U = %d for each of %s, in the order of the "
-		"sequence",
-		option, (long long)n, (long long)expected, part->P, what);
-}
-
 /* One side: a cut for each split segment (given sizes: P entries each), the tokens of the others.
  */
 static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cpa_error *error)
@@ -251,7 +229,8 @@ static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cp
 	struct cpa_segment whole;
 	struct segments segments = parts_of(&part->arena, &part->problem, c, keys, &whole);
 	int64_t start = 0;
-	enum cpa_status status = given ? check_given(part, keys, error) : CPA_OK;
+	enum cpa_status status = given ? cpa_config_check_sizes(&part->problem, c, keys, error)
+					: CPA_OK;
 	if (status != CPA_OK)
 		return status;
 	side->cuts = cpa_arena_alloc(&part->arena, sizeof *side->cuts * (size_t)segments.n);
@@ -268,6 +247,11 @@ static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cp
 		enum cpa_status s = cpa_cut_init(cut, &part->arena, keys ? c->split_kv : c->split,
 			c->order, segments.at[i].length, part->P,
 			given ? given + side->ncuts * part->P : NULL, error);
+		if (s == CPA_INVALID && given && segments.n > 1) {
+			struct cpa_error why = *error;
+			cpa_fail(error, s, "%s, segment %s: %.900s", keys ? "--split-kv" : "--split",
+				segments.at[i].name, why.text);
+		}
 		if (s == CPA_OK && cpa_variant_info(c->variant)->strict)
 			s = check_equal(
 				c, keys ? "--split-kv" : "--split", cut->offset, part->P, error);

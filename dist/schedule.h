@@ -60,6 +60,11 @@ const char *cpa_rotate_name(enum cpa_rotate);
 /* The defaults of a variant (split rule, order, heads, ...) at N = R = U = 1 for this problem. */
 struct cpa_config cpa_config_default(enum cpa_variant variant, const struct cpa_problem *problem);
 
+/* Given sizes of one side: R U for each split segment, else CPA_INVALID.  Their sums are looked at by
+ * cpa_partition_create().  CPA_UNSUPPORTED: in an order that cuts documents. */
+enum cpa_status cpa_config_check_sizes(const struct cpa_problem *problem, const struct cpa_config *config,
+	bool keys, struct cpa_error *error);
+
 /* ---- sizes, where ranks know only their own -------------------------------------------------- */
 
 /*

@@ -280,6 +280,7 @@ static void a_wrong_number_of_given_sizes_is_told_with_the_right_one(void **unus
 	c.nsizes_kv = 4;
 	c.sizes_kv = sizes + 1;
 	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	assert_non_null(strstr(error.text, "--split-kv, segment a: given sizes: 2 of them add up to 5"));
 }
 
 static void nonsense_is_invalid_and_not_unsupported(void **unused)

@@ -79,8 +79,8 @@ void cpa_options_fini(struct cpa_options *options);
  * in arena. */
 enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa_arena *arena,
 	struct cpa_problem *problem, struct cpa_error *error);
-/* A text that cpa_problem_parse() reads back as the same problem; it leaves out what is the default, and
- * is the same for equal problems (text= is printed as the segments that it is short for).  A mask that it cannot
+/* A text that cpa_problem_parse() reads back as the same problem; it leaves out what is the
+ * default, and text= is printed as the segments that it is short for.  A mask that it cannot
  * make, from a recording, is "mask=file", and such a sink "sink=file", which do not read back.  text
  * [size]; what does not fit is cut, and ends with "..." where there is room for it. */
 void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t size);

@@ -230,9 +230,9 @@ static const struct cpa_option_info config_table[] = {
 	{ "--rotate", "HOW", V | P, set_rotate,
 		"p2p allgather direct all (all in verify, p2p in plan)" },
 	{ "--split", "RULE", V | P, set_split,
-		"equal balanced ceil given:5,4,0,4, ring x ulysses sizes for each split segment (equal; "
-		"balanced for _anything)" },
-	{ "--split-kv", "RULE", V | P, set_split_kv, "the same for keys (as --split)" },
+		"equal balanced ceil given:5,4,0,4 (equal; balanced for _anything)" },
+	{ "--split-kv", "RULE", V | P, set_split_kv,
+		"the same for keys (as --split); given: R U sizes for each split segment" },
 	{ "--order", "ORDER", V | P, set_order,
 		"contiguous zigzag striped zigzag_documents auto (contiguous)" },
 	{ "--heads", "RULE", V | P, set_heads,

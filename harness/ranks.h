@@ -32,8 +32,8 @@ struct cpa_ranks {
 enum cpa_status cpa_ranks_agree(const struct cpa_partition *known, struct cpa_arena *arena,
 	struct cpa_partition **partition, struct cpa_error *error);
 /*
- * Agrees on the sizes, plans and proves.  CPA_UNSUPPORTED: the variant refuses.  CPA_MISMATCH: the proof failed, and
- * the text is the fault.  Fini in any case.
+ * Agrees on the sizes, plans and proves.  CPA_UNSUPPORTED: the variant refuses.
+ * CPA_MISMATCH: the proof failed, and the text is the fault.  Fini in any case.
  */
 enum cpa_status cpa_ranks_plan(struct cpa_ranks *ranks, const struct cpa_problem *problem,
 	const struct cpa_config *config, struct cpa_error *error);

@@ -1,24 +1,26 @@
 /*
- * ranks_agree.c - ranks that know only their own lengths agree on all of them, over the transport,
- * before any of them plans.
+ * ranks_agree.c - ranks that know only their own lengths agree on all of them, over the
+ * transport, before any of them plans.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/ranks.h"
 
-enum { MOST_TOLD = 256 }; /* beyond, all-gathers of every rank in one process take more than they show */
+enum {
+	MOST_TOLD = 256
+}; /* beyond, all-gathers of every rank in one process take more than they show */
 
 /* What one world of ranks says before a plan. */
 struct preamble {
 	const struct cpa_partition *known; /* by whoever hands out the tensors */
-	struct cpa_problem problem;        /* as a rank knows it: split lengths are 0 */
+	struct cpa_problem problem; /* as a rank knows it: split lengths are 0 */
 	struct cpa_config config;
 	int W, ncuts, ncuts_kv;
-	int64_t *own;            /* [W, NWORDS] what each rank packs */
-	int64_t *all;            /* [W, W, NWORDS] what each rank receives */
+	int64_t *own; /* [W, NWORDS] what each rank packs */
+	int64_t *all; /* [W, W, NWORDS] what each rank receives */
 	int64_t *sizes, *sizes_kv; /* [ncuts, P], those of rank 0 */
-	int64_t *others;         /* [ncuts + ncuts_kv, P] scratch */
+	int64_t *others; /* [ncuts + ncuts_kv, P] scratch */
 	struct cpa_arena *arena;
 };
 
@@ -32,8 +34,8 @@ static enum cpa_status out_of_memory(struct cpa_error *error)
 static const struct cpa_segment *forget_lengths(
 	struct cpa_arena *arena, const struct cpa_segment *segments, int n)
 {
-	struct cpa_segment *made =
-		segments ? cpa_arena_alloc(arena, (size_t)n * sizeof *made) : NULL;
+	struct cpa_segment *made = segments ? cpa_arena_alloc(arena, (size_t)n * sizeof *made)
+					    : NULL;
 	for (int i = 0; made && i < n; i++) {
 		made[i] = segments[i];
 		if (!made[i].replicated)
@@ -84,8 +86,7 @@ static enum cpa_status prepare(struct preamble *it, struct cpa_error *error)
 
 static struct cpa_piece piece_of(int64_t *record)
 {
-	return (struct cpa_piece){
-		record, CPA_SIZES_NWORDS * sizeof *record, CPA_DTYPE_FP64};
+	return (struct cpa_piece){record, CPA_SIZES_NWORDS * sizeof *record, CPA_DTYPE_FP64};
 }
 
 static enum cpa_status post(struct preamble *it, struct cpa_fake_world *world, int rank,
@@ -108,9 +109,9 @@ static enum cpa_status gather(struct preamble *it, struct cpa_error *error)
 	struct cpa_fake_world *world = NULL;
 	struct cpa_exec **none = calloc((size_t)it->W, sizeof *none);
 	struct cpa_request *requests[MOST_TOLD];
-	enum cpa_status s = none ? cpa_fake_world_create(
-					   it->W, CPA_FAKE_RENDEZVOUS, 1, &world, error)
-				 : out_of_memory(error);
+	enum cpa_status s = none
+		? cpa_fake_world_create(it->W, CPA_FAKE_RENDEZVOUS, 1, &world, error)
+		: out_of_memory(error);
 	for (int rank = 0; s == CPA_OK && rank < it->W; rank++)
 		s = post(it, world, rank, &requests[rank], error);
 	if (s == CPA_OK)
@@ -144,10 +145,11 @@ static enum cpa_status judge(struct preamble *it, struct cpa_error *error)
 		bool same = s == first && (s == CPA_OK || !strcmp(theirs.text, error->text));
 		if (same && s == CPA_OK)
 			same = !memcmp(it->others, it->sizes, nbytes) &&
-			       !memcmp(others_kv, it->sizes_kv, nbytes_kv);
+				!memcmp(others_kv, it->sizes_kv, nbytes_kv);
 		if (!same)
 			return cpa_fail(error, CPA_MISMATCH,
-				"rank %d understands the exchange of sizes in another way than rank 0",
+				"rank %d understands the exchange of sizes in another way than "
+				"rank 0",
 				rank);
 	}
 	return first;

@@ -1,5 +1,6 @@
 /*
- * test_problem_print.c - whatever a problem is, its text reads back as that problem, in all fields.
+ * test_problem_print.c - whatever a problem is, its text reads back as that problem, in all
+ * fields.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,12 +41,13 @@ static void assert_same_mask(const struct cpa_problem *a, const struct cpa_probl
 	if (x->kind == CPA_MASK_NONE)
 		return;
 	assert_true(x->batch == y->batch && x->head == y->head && x->query == y->query &&
-		    x->key == y->key && (x->kind == CPA_MASK_BOOL || x->dtype == y->dtype));
+		x->key == y->key && (x->kind == CPA_MASK_BOOL || x->dtype == y->dtype));
 	assert_string_equal(x->made, y->made);
 	for (int64_t i = 0; i < a->B * a->Hq * a->Sq * a->Skv; i += 1 + i % 5) {
 		int64_t t = i / a->Skv % a->Sq, h = i / a->Skv / a->Sq % a->Hq;
 		int64_t batch = i / a->Skv / a->Sq / a->Hq, j = i % a->Skv;
-		assert_true(cpa_mask_value(a, batch, h, t, j) == cpa_mask_value(b, batch, h, t, j));
+		assert_true(
+			cpa_mask_value(a, batch, h, t, j) == cpa_mask_value(b, batch, h, t, j));
 	}
 }
 
@@ -53,7 +55,7 @@ static void assert_same(const struct cpa_problem *a, const struct cpa_problem *b
 {
 	const struct cpa_rule *x = &a->rule, *y = &b->rule;
 	assert_true(a->B == b->B && a->Sq == b->Sq && a->Skv == b->Skv && a->Hq == b->Hq &&
-		    a->Hkv == b->Hkv && a->D == b->D && a->Dv == b->Dv);
+		a->Hkv == b->Hkv && a->D == b->D && a->Dv == b->Dv);
 	assert_true(a->dtype == b->dtype && a->scale == b->scale && a->lse == b->lse);
 	assert_true(x->causal == y->causal && x->offset == y->offset && x->window == y->window);
 	assert_true(!x->window || (x->left == y->left && x->right == y->right));
@@ -69,16 +71,18 @@ static void assert_same(const struct cpa_problem *a, const struct cpa_problem *b
 }
 
 /* Any bytes, none and the most of them included. */
-static void rename_all(const struct cpa_segment *from, int n, struct cpa_segment *to, uint64_t *state)
+static void rename_all(
+	const struct cpa_segment *from, int n, struct cpa_segment *to, uint64_t *state)
 {
 	for (int i = 0; i < n; i++) {
-		size_t length = cpa_random(state) % 3 ? cpa_random(state) % 9 : cpa_random(state) % 64;
+		size_t length = cpa_random(state) % 3 ? cpa_random(state) % 9
+						      : cpa_random(state) % 64;
 		to[i] = from[i];
 		memset(to[i].name, 0, sizeof to[i].name);
 		for (size_t k = 0; k < length; k++)
 			to[i].name[k] = (char)(cpa_random(state) % 4
-							? ",:/%=ab 'Z"[cpa_random(state) % 10]
-							: 1 + (int)(cpa_random(state) % 255));
+					? ",:/%=ab 'Z"[cpa_random(state) % 10]
+					: 1 + (int)(cpa_random(state) % 255));
 	}
 }
 

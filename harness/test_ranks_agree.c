@@ -1,6 +1,7 @@
 /*
- * test_ranks_agree.c - ranks that tell each other their own lengths make the partition that whoever
- * knows all of them makes, in every order and mesh, with empty batch groups and many segments.
+ * test_ranks_agree.c - ranks that tell each other their own lengths make the partition that
+ * whoever knows all of them makes, in every order and mesh, with empty batch groups and many
+ * segments.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,13 +53,22 @@ static void expect_agreement(const struct cpa_problem *problem, const struct cpa
 static void random_problems_are_agreed_on(void **unused)
 {
 	static const struct cpa_config meshes[] = {
-		{.variant = CPA_VARIANT_RING_ANYTHING, .batch_degree = 1, .ring_degree = 4,
-			.ulysses_degree = 1, .rotate = CPA_ROTATE_DIRECT},
-		{.variant = CPA_VARIANT_UNIFIED_ANYTHING, .batch_degree = 4, .ring_degree = 2,
+		{.variant = CPA_VARIANT_RING_ANYTHING,
+			.batch_degree = 1,
+			.ring_degree = 4,
+			.ulysses_degree = 1,
+			.rotate = CPA_ROTATE_DIRECT},
+		{.variant = CPA_VARIANT_UNIFIED_ANYTHING,
+			.batch_degree = 4,
+			.ring_degree = 2,
 			.ulysses_degree = 3},
-		{.variant = CPA_VARIANT_ULYSSES_ANYTHING, .batch_degree = 2, .ring_degree = 1,
+		{.variant = CPA_VARIANT_ULYSSES_ANYTHING,
+			.batch_degree = 2,
+			.ring_degree = 1,
 			.ulysses_degree = 5},
-		{.variant = CPA_VARIANT_UNIFIED_ANYTHING, .batch_degree = 1, .ring_degree = 1,
+		{.variant = CPA_VARIANT_UNIFIED_ANYTHING,
+			.batch_degree = 1,
+			.ring_degree = 1,
 			.ulysses_degree = 1},
 	};
 	uint64_t state = 21;
@@ -79,7 +89,8 @@ static void random_problems_are_agreed_on(void **unused)
 		read_options(line, &o);
 		cpa_case_config(&it, &o.problem, false, &made);
 		expect_agreement(&o.problem, &made.config);
-		ngiven += made.config.nsizes > made.config.ring_degree * made.config.ulysses_degree;
+		ngiven += made.config.nsizes >
+			made.config.ring_degree * made.config.ulysses_degree;
 		norders[made.config.order]++;
 		cpa_options_fini(&o);
 	}
@@ -89,8 +100,15 @@ static void random_problems_are_agreed_on(void **unused)
 		assert_true(norders[order] > 50);
 }
 
-static const struct cpa_problem plain = {.B = 1, .Sq = 660, .Skv = 660, .Hq = 4, .Hkv = 4, .D = 8,
-	.Dv = 8, .dtype = CPA_DTYPE_FP32, .scale = 1};
+static const struct cpa_problem plain = {.B = 1,
+	.Sq = 660,
+	.Skv = 660,
+	.Hq = 4,
+	.Hkv = 4,
+	.D = 8,
+	.Dv = 8,
+	.dtype = CPA_DTYPE_FP32,
+	.scale = 1};
 
 /* At the most that a record holds, and beyond: there every rank is given all sizes. */
 static void many_segments_are_agreed_on_or_given(void **unused)
@@ -118,8 +136,8 @@ static void a_world_too_large_for_a_transport_in_one_process_is_agreed_on(void *
 	static const int degrees[][2] = {{256, 1}, {257, 1}, {40, 8}};
 	(void)unused;
 	for (int i = 0; i < 3; i++) {
-		struct cpa_config config =
-			cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &plain);
+		struct cpa_config config = cpa_config_default(
+			CPA_VARIANT_UNIFIED_ANYTHING, &plain);
 		config.ring_degree = degrees[i][0];
 		config.ulysses_degree = degrees[i][1];
 		expect_agreement(&plain, &config);
