@@ -122,13 +122,9 @@ struct segments {
 static struct segments segments_of(
 	const struct cpa_problem *p, bool keys, struct cpa_segment *whole)
 {
-	*whole = (struct cpa_segment){
-		.length = keys ? p->Skv : p->Sq, .replicated = keys && p->kv_replicated};
-	if (keys && p->segments_kv)
-		return (struct segments){p->segments_kv, p->nsegments_kv};
-	if (p->segments && (!keys || (p->Sq == p->Skv && !p->kv_replicated)))
-		return (struct segments){p->segments, p->nsegments};
-	return (struct segments){whole, 1};
+	struct segments segments;
+	segments.at = cpa_problem_segments(p, keys, whole, &segments.n);
+	return segments;
 }
 
 /* In zigzag_documents order a split segment falls into its documents, each cut on its own. */
@@ -233,18 +229,10 @@ static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cp
 	struct cpa_segment whole;
 	struct segments segments = parts_of(&part->arena, &part->problem, c, keys, &whole);
 	int64_t start = 0;
-	int nsplit = 0;
-	for (int s = 0; s < segments.n; s++)
-		nsplit += !segments.at[s].replicated;
-	if (given && nsplit > 1)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"given sizes are of one split segment, and there are %d; --split balanced "
-			"would work",
-			nsplit);
-	if (c->order == CPA_ORDER_ZIGZAG_DOCUMENTS && given)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"given sizes are of segments, and zigzag_documents cuts "
-			"each document; --split balanced would work, or --order zigzag");
+	enum cpa_status status = given ? cpa_config_check_sizes(&part->problem, c, keys, error)
+					: CPA_OK;
+	if (status != CPA_OK)
+		return status;
 	side->cuts = cpa_arena_alloc(&part->arena, sizeof *side->cuts * (size_t)segments.n);
 	side->starts = cpa_arena_alloc(&part->arena, sizeof *side->starts * (size_t)segments.n);
 	if (!side->cuts || !side->starts)
@@ -259,6 +247,11 @@ static enum cpa_status cut_side(struct cpa_partition *part, bool keys, struct cp
 		enum cpa_status s = cpa_cut_init(cut, &part->arena, keys ? c->split_kv : c->split,
 			c->order, segments.at[i].length, part->P,
 			given ? given + side->ncuts * part->P : NULL, error);
+		if (s == CPA_INVALID && given && segments.n > 1) {
+			struct cpa_error why = *error;
+			cpa_fail(error, s, "%s, segment %s: %.900s", keys ? "--split-kv" : "--split",
+				segments.at[i].name, why.text);
+		}
 		if (s == CPA_OK && cpa_variant_info(c->variant)->strict)
 			s = check_equal(
 				c, keys ? "--split-kv" : "--split", cut->offset, part->P, error);

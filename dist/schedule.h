@@ -33,7 +33,9 @@ struct cpa_config {
 	enum cpa_rotate rotate;
 	enum cpa_mesh mesh;
 	enum cpa_split split, split_kv;
-	const int64_t *sizes, *sizes_kv; /* [R U] for CPA_SPLIT_GIVEN, else NULL; borrowed */
+	/* For CPA_SPLIT_GIVEN, else NULL; borrowed: R U for each split segment, in sequence order. */
+	const int64_t *sizes, *sizes_kv;
+	int nsizes, nsizes_kv; /* how many those are */
 	enum cpa_order order;
 	enum cpa_heads heads;
 	const int64_t *head_counts; /* [U] for CPA_HEADS_GIVEN, else NULL; borrowed */
@@ -58,31 +60,45 @@ const char *cpa_rotate_name(enum cpa_rotate);
 /* The defaults of a variant (split rule, order, heads, ...) at N = R = U = 1 for this problem. */
 struct cpa_config cpa_config_default(enum cpa_variant variant, const struct cpa_problem *problem);
 
+/* Given sizes of one side: R U for each split segment, else CPA_INVALID.  Their sums are looked at by
+ * cpa_partition_create().  CPA_UNSUPPORTED: in an order that cuts documents. */
+enum cpa_status cpa_config_check_sizes(const struct cpa_problem *problem, const struct cpa_config *config,
+	bool keys, struct cpa_error *error);
+
 /* ---- sizes, where ranks know only their own -------------------------------------------------- */
 
 /*
  * One exchange before each plan, that no rank may skip: an all-gather over all W ranks of a record of
- * each.  It tells the tokens that the rank itself holds (of split segments, at most one a side) and all
- * that the ranks must agree on.
+ * each, of one size whatever the problem is, so that ranks that disagree still meet.  It tells the
+ * tokens that the rank itself holds of each split segment, at most CPA_SIZES_MAX_SEGMENTS a side, and
+ * all that the ranks must agree on.
  *
  * cpa_sizes_pack: of Sq and Skv only whether they are equal is looked at (both 0 will do), of the
  *   lengths of split segments and the given sizes nothing.
- *   nqueries, nkeys           of this rank's shard, replicated segments not counted; where no keys are
- *                             split, nkeys is the same on all ranks
+ *   nqueries, nkeys           [split segments] of this rank's shard, in sequence order; NULL where
+ *                             there are none
  *   record [CPA_SIZES_NWORDS] out
  * cpa_sizes_agree: a pure function of the records, so its verdict and text are the same on all ranks.
  *   CPA_MISMATCH names the first rank that disagrees, and in what; CPA_INVALID: a length below 0, degrees
- *   that are not those of W ranks; CPA_UNSUPPORTED: several split segments.
+ *   that are not those of W ranks; CPA_UNSUPPORTED: too many split segments.
  *   records [W, CPA_SIZES_NWORDS] in, in rank order
- *   sizes, sizes_kv [R U]         out, for CPA_SPLIT_GIVEN (kv: nkeys where no keys are split); their
+ *   sizes, sizes_kv [split segments of the caller's problem, R U] out, as for CPA_SPLIT_GIVEN; their
  *                                 contents are undefined on failure
  */
-enum { CPA_SIZES_NWORDS = 40 };
+enum { CPA_SIZES_MAX_SEGMENTS = 32, CPA_SIZES_NWORDS = 40 + 2 * CPA_SIZES_MAX_SEGMENTS };
 int64_t cpa_sizes_nbytes(void); /* that each rank contributes */
-void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config, int64_t nqueries,
-	int64_t nkeys, int64_t *record);
+void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config,
+	const int64_t *nqueries, const int64_t *nkeys, int64_t *record);
 enum cpa_status cpa_sizes_agree(int W, const int64_t *records, int64_t *sizes, int64_t *sizes_kv,
 	struct cpa_error *error);
+
+/*
+ * What is agreed becomes a problem and a configuration, which are handed in as they were packed: Sq, Skv
+ * and the lengths of split segments are set, and sizes where they are given (borrowed).  New segments
+ * are in arena.  CPA_MISMATCH: as many keys as queries, and the sizes say otherwise.
+ */
+enum cpa_status cpa_sizes_apply(const int64_t *sizes, const int64_t *sizes_kv, struct cpa_arena *arena,
+	struct cpa_problem *problem, struct cpa_config *config, struct cpa_error *error);
 
 /* ---- who holds what -------------------------------------------------------------------------- */
 
@@ -132,6 +148,12 @@ struct cpa_spans cpa_partition_q_split(const struct cpa_partition *partition, st
 	int r, int u);
 struct cpa_spans cpa_partition_kv_split(const struct cpa_partition *partition, struct cpa_arena *arena,
 	int r, int u);
+/* How many tokens of each split segment that rank holds: what cpa_sizes_pack() tells.
+ * sizes [split segments] out */
+void cpa_partition_sizes(const struct cpa_partition *partition, bool keys, int r, int u, int64_t *sizes);
+/* CPA_MISMATCH: a rank told another size than the split rule of the partition gives it. */
+enum cpa_status cpa_partition_check_sizes(const struct cpa_partition *partition, const int64_t *sizes,
+	const int64_t *sizes_kv, struct cpa_error *error);
 /* The keys of block j that some row of query span `queries` may see, as an index range of the block. */
 struct cpa_range cpa_partition_need(const struct cpa_partition *partition, const struct cpa_span *queries,
 	const struct cpa_spans *block);

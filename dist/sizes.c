@@ -17,16 +17,19 @@
 /* The words of a record. */
 enum word {
 	FORMAT,
-	QUERIES, KEYS, /* the only ones that may differ; KEYS only where keys are split */
-	NCUTS, NCUTS_KV, SELF, BATCH, HQ, HKV, HEAD, HEAD_V, DTYPE, SCALE, LSE,
+	NCUTS, NCUTS_KV, REPLICATED, REPLICATED_KV, SELF, BATCH, HQ, HKV, HEAD, HEAD_V, DTYPE, SCALE, LSE,
 	CAUSAL, OFFSET, WINDOW, LEFT, RIGHT, DOCUMENTS, KEY_LENGTHS, MASK, SINK, SEGMENTS, SEGMENTS_KV,
 	VARIANT, N, R, U, ROTATE, MESH, SPLIT, SPLIT_KV, ORDER, HEADS, HEAD_COUNTS, DIRECTION,
 	PARTIALS, PARTIAL_DTYPE, GUIDANCE,
-	NWORDS
+	NALIKE,
+	/* The only ones that may differ: a length for each split segment, 0 behind the last. */
+	QUERIES = NALIKE,
+	KEYS = QUERIES + CPA_SIZES_MAX_SEGMENTS,
+	NWORDS = KEYS + CPA_SIZES_MAX_SEGMENTS
 };
 _Static_assert((int)NWORDS == (int)CPA_SIZES_NWORDS, "the size of a record is public");
 
-static const int64_t format = INT64_C(0x0100736563697a73); /* also tells another byte order */
+static const int64_t format = INT64_C(0x0200736563697a73); /* also tells another byte order */
 
 /* ---- making a record ------------------------------------------------------------------------- */
 
@@ -70,26 +73,27 @@ static int64_t hash_segments(const struct cpa_segment *segments, int n)
 	return h;
 }
 
-static int64_t nsplit(const struct cpa_segment *segments, int n, bool replicated)
+static int64_t nreplicated(const struct cpa_problem *p, bool keys)
 {
-	int64_t count = segments || replicated ? 0 : 1;
+	struct cpa_segment whole;
+	int n;
+	const struct cpa_segment *at = cpa_problem_segments(p, keys, &whole, &n);
+	uint64_t sum = 0; /* whatever a rank was told: nonsense may wrap, and is judged later */
 
-	for (int i = 0; segments && i < n; i++)
-		count += !segments[i].replicated;
-	return count;
+	for (int i = 0; i < n; i++)
+		sum += at[i].replicated ? (uint64_t)at[i].length : 0;
+	return (int64_t)sum;
 }
 
 static void pack_problem(const struct cpa_problem *p, int64_t *words)
 {
 	const struct cpa_rule *rule = &p->rule;
 
-	const bool self = p->Sq == p->Skv;
-
-	words[NCUTS] = nsplit(p->segments, p->nsegments, false);
-	words[NCUTS_KV] = p->segments_kv ? nsplit(p->segments_kv, p->nsegments_kv, false)
-		: nsplit(self && !p->kv_replicated ? p->segments : NULL, p->nsegments,
-			p->kv_replicated);
-	words[SELF] = self;
+	words[NCUTS] = cpa_problem_nsplit(p, false);
+	words[NCUTS_KV] = cpa_problem_nsplit(p, true);
+	words[REPLICATED] = nreplicated(p, false);
+	words[REPLICATED_KV] = nreplicated(p, true);
+	words[SELF] = p->Sq == p->Skv;
 	words[BATCH] = p->B;
 	words[HQ] = p->Hq;
 	words[HKV] = p->Hkv;
@@ -135,13 +139,19 @@ int64_t cpa_sizes_nbytes(void)
 	return NWORDS * (int64_t)sizeof(int64_t);
 }
 
-void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config, int64_t nqueries,
-	int64_t nkeys, int64_t *record)
+static void pack_lengths(const int64_t *lengths, int64_t n, int64_t *words)
+{
+	for (int64_t i = 0; i < CPA_SIZES_MAX_SEGMENTS; i++)
+		words[i] = i < n ? lengths[i] : 0;
+}
+
+void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config,
+	const int64_t *nqueries, const int64_t *nkeys, int64_t *record)
 {
 	record[FORMAT] = format;
-	record[QUERIES] = nqueries;
-	record[KEYS] = nkeys;
 	pack_problem(problem, record);
+	pack_lengths(nqueries, record[NCUTS], record + QUERIES);
+	pack_lengths(nkeys, record[NCUTS_KV], record + KEYS);
 	pack_config(config, record);
 }
 
@@ -195,12 +205,12 @@ static const struct {
 	enum kind kind;
 	const char *(*name)(int word); /* of a NAME, below limit */
 	int limit;
-} words_info[NWORDS] = {
+} words_info[NALIKE] = {
 	[FORMAT] = {"the format of the record", LIST, NULL, 0},
-	[QUERIES] = {"its own query tokens", NUMBER, NULL, 0},
-	[KEYS] = {"its own key tokens", NUMBER, NULL, 0},
 	[NCUTS] = {"the number of split segments of queries", NUMBER, NULL, 0},
 	[NCUTS_KV] = {"the number of split segments of keys", NUMBER, NULL, 0},
+	[REPLICATED] = {"the query tokens that every rank holds", NUMBER, NULL, 0},
+	[REPLICATED_KV] = {"the key tokens that every rank holds", NUMBER, NULL, 0},
 	[SELF] = {"whether there are as many keys as queries", NUMBER, NULL, 0},
 	[BATCH] = {"B, the batch items", NUMBER, NULL, 0},
 	[HQ] = {"Hq, the query heads", NUMBER, NULL, 0},
@@ -275,16 +285,14 @@ static enum cpa_status check_alike(int W, const int64_t *records, struct cpa_err
 			return cpa_fail(error, CPA_MISMATCH, "rank %d sent no record of sizes as this version "
 				"writes them; all ranks must run the same version on machines of one byte order",
 				rank);
-		for (int word = NCUTS; word < NWORDS; word++)
+		for (int word = NCUTS; word < NALIKE; word++)
 			if (record[word] != records[word])
 				return differ(records, rank, word, error);
-		if (record[NCUTS_KV] == 0 && record[KEYS] != records[KEYS])
-			return differ(records, rank, KEYS, error);
 	}
 	return CPA_OK;
 }
 
-/* What all ranks agree on may still be no world, or none whose lengths one number a side tells. */
+/* What all ranks agree on may still be no world, or one of more segments than a record holds. */
 static enum cpa_status check_world(int W, const int64_t *record, struct cpa_error *error)
 {
 	bool fits = record[N] >= 1 && record[R] >= 1 && record[U] >= 1 && W % record[N] == 0 &&
@@ -294,41 +302,75 @@ static enum cpa_status check_world(int W, const int64_t *record, struct cpa_erro
 		return cpa_fail(error, CPA_INVALID, "degrees %" PRId64 " (batch), %" PRId64 " (ring), %" PRId64
 			" (ulysses) are not those of %d ranks: their product must be", record[N], record[R],
 			record[U], W);
-	for (int word = NCUTS; word <= NCUTS_KV; word++)
-		if (record[word] > 1)
-			return cpa_fail(error, CPA_UNSUPPORTED, "%s is %" PRId64 "; a rank tells one length of "
-				"queries and one of keys, so at most one segment may be split: the others may be "
-				"replicated, or all sizes be given to every rank", words_info[word].what,
-				record[word]);
+	for (int word = NCUTS; word <= NCUTS_KV; word++) {
+		if (record[word] < 0)
+			return cpa_fail(error, CPA_INVALID, "%s is %" PRId64 "; expected 0 or more",
+				words_info[word].what, record[word]);
+		if (record[word] > CPA_SIZES_MAX_SEGMENTS)
+			return cpa_fail(error, CPA_UNSUPPORTED, "%s is %" PRId64 "; a rank tells the lengths of "
+				"at most %d: fewer may be split, or all sizes be given to every rank",
+				words_info[word].what, record[word], CPA_SIZES_MAX_SEGMENTS);
+	}
 	return CPA_OK;
 }
 
-/* Lengths of one side, by shard; the ranks of all batch groups must have the same. */
-static enum cpa_status collect(const struct cpa_partition *part, int W, const int64_t *records, int word,
-	int64_t *sizes, struct cpa_error *error)
-{
-	int64_t sum = 0;
+/* One length of each rank; "its own key tokens of split segment 2 of 3". */
+struct side {
+	bool keys;
+	int64_t segment, ncuts;
+};
 
-	for (int rank = 0; rank < W; rank++) {
+static void print_side(const struct side *side, char *text, size_t size)
+{
+	int n = snprintf(text, size, "its own %s tokens", side->keys ? "key" : "query");
+
+	if (side->ncuts > 1)
+		snprintf(text + n, size - (size_t)n, " of split segment %" PRId64 " of %" PRId64,
+			side->segment + 1, side->ncuts);
+}
+
+/* By shard; the ranks of all batch groups must have the same.  *sum grows by all of them. */
+static enum cpa_status collect(const struct cpa_partition *part, const int64_t *records,
+	const struct side *side, int64_t *sum, int64_t *sizes, struct cpa_error *error)
+{
+	char what[120];
+
+	print_side(side, what, sizeof what);
+	for (int rank = 0; rank < part->W; rank++) {
 		struct cpa_coords at = cpa_partition_coords(part, rank);
-		int64_t own = records[(int64_t)rank * NWORDS + word];
+		int64_t own = records[(int64_t)rank * NWORDS + (side->keys ? KEYS : QUERIES) +
+			side->segment];
 		int64_t *size = &sizes[at.r * part->config.ulysses_degree + at.u];
 
-		if (own < 0 || (at.b == 0 && own > INT64_MAX - sum))
+		if (own < 0 || (at.b == 0 && own > INT64_MAX - *sum))
 			return cpa_fail(error, CPA_INVALID, "rank %d says that %s are %" PRId64 "; expected 0 or "
-				"more, and a sum that 64 bits hold", rank, words_info[word].what, own);
+				"more, and a sum that 64 bits hold", rank, what, own);
 		if (at.b == 0) {
 			*size = own;
-			sum += own;
+			*sum += own;
 		} else if (*size != own) {
 			at.b = 0;
 			return cpa_fail(error, CPA_MISMATCH, "rank %d disagrees with rank %d in %s: it has %"
 				PRId64 ", rank %d has %" PRId64 "; the batch groups must be cut alike", rank,
-				cpa_partition_rank(part, at), words_info[word].what, own,
-				cpa_partition_rank(part, at), *size);
+				cpa_partition_rank(part, at), what, own, cpa_partition_rank(part, at), *size);
 		}
 	}
 	return CPA_OK;
+}
+
+static enum cpa_status collect_side(const struct cpa_partition *part, const int64_t *records, bool keys,
+	int64_t *sizes, struct cpa_error *error)
+{
+	int64_t sum = records[keys ? REPLICATED_KV : REPLICATED];
+	struct side side = {keys, 0, records[keys ? NCUTS_KV : NCUTS]};
+	enum cpa_status status = CPA_OK;
+
+	if (sum < 0)
+		return cpa_fail(error, CPA_INVALID, "%s are %" PRId64 "; expected 0 or more, as 64 bits hold",
+			words_info[keys ? REPLICATED_KV : REPLICATED].what, sum);
+	for (; side.segment < side.ncuts && status == CPA_OK; side.segment++)
+		status = collect(part, records, &side, &sum, sizes + side.segment * part->P, error);
+	return status;
 }
 
 enum cpa_status cpa_sizes_agree(int W, const int64_t *records, int64_t *sizes, int64_t *sizes_kv,
@@ -346,6 +388,6 @@ enum cpa_status cpa_sizes_agree(int W, const int64_t *records, int64_t *sizes, i
 	const struct cpa_partition part = {.W = W, .P = (int)(records[R] * records[U]), .config = {
 		.batch_degree = (int)records[N], .ring_degree = (int)records[R],
 		.ulysses_degree = (int)records[U], .mesh = (enum cpa_mesh)records[MESH]}};
-	status = collect(&part, W, records, QUERIES, sizes, error);
-	return status == CPA_OK ? collect(&part, W, records, KEYS, sizes_kv, error) : status;
+	status = collect_side(&part, records, false, sizes, error);
+	return status == CPA_OK ? collect_side(&part, records, true, sizes_kv, error) : status;
 }

@@ -73,6 +73,21 @@ static inline int below(uint64_t *state, int n)
 	return (int)(next_random(state) % (uint64_t)n);
 }
 
+/* Every rank holds all keys.  Only where Sq != Skv; overwritten by the next call. */
+static inline void replicate_keys(struct cpa_problem *p)
+{
+	static struct cpa_segment keys = {.name = "keys", .replicated = true};
+	assert_true(p->Sq != p->Skv);
+	keys.length = p->Skv;
+	p->segments_kv = &keys;
+	p->nsegments_kv = 1;
+}
+
+static inline bool keys_are_replicated(const struct cpa_problem *p)
+{
+	return cpa_problem_nsplit(p, true) == 0;
+}
+
 static inline struct cpa_problem random_problem(uint64_t *state)
 {
 	int g = 1 + below(state, 3), Hkv = 1 + below(state, 4);
@@ -82,7 +97,8 @@ static inline struct cpa_problem random_problem(uint64_t *state)
 	p.Skv = below(state, 2) ? p.Sq : 1 + below(state, 30);
 	p.rule.causal = below(state, 2);
 	p.rule.offset = below(state, 2) ? p.Skv - p.Sq : below(state, 40) - 15;
-	p.kv_replicated = below(state, 6) == 0;
+	if (p.Sq != p.Skv && below(state, 3) == 0)
+		replicate_keys(&p);
 	return p;
 }
 
@@ -103,6 +119,7 @@ static inline void random_rule(uint64_t *state, struct cpa_problem *p)
 	}
 	if (below(state, 3) == 0) {
 		p->Skv = p->Sq;
+		p->segments_kv = NULL;
 		p->rule.ndocuments = 1 + below(state, 6);
 		documents[0] = 0;
 		for (int i = 1; i < p->rule.ndocuments; i++)
@@ -135,7 +152,7 @@ static inline void random_segments(uint64_t *state, struct cpa_problem *p)
 	static struct cpa_segment segments[4], segments_kv[4];
 	cut_segments(state, p->Sq, segments, &p->nsegments);
 	p->segments = segments;
-	p->kv_replicated = false;
+	p->segments_kv = NULL;
 	if (p->Sq == p->Skv)
 		return;
 	cut_segments(state, p->Skv, segments_kv, &p->nsegments_kv);

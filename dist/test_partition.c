@@ -129,7 +129,9 @@ static void what_a_refusal_offers_is_accepted(void **unused)
 			bool zigzag = which % 2;
 			struct cpa_problem p = square(S, 4, 4);
 			p.Skv = which < 2 ? S : 24;
-			p.kv_replicated = which >= 4;
+			p.Skv = which >= 4 ? S + 1 : p.Skv;
+			if (which >= 4)
+				replicate_keys(&p);
 			struct cpa_error error, other;
 			struct cpa_config c = mesh(CPA_VARIANT_RING, &p, 1, 61, 1);
 			c.order = zigzag ? CPA_ORDER_ZIGZAG : CPA_ORDER_CONTIGUOUS;
@@ -156,6 +158,7 @@ static void strict_variants_take_equal_shares_only(void **unused)
 	const int64_t unequal[] = {5, 3}, equal[] = {4, 4}, short_sum[] = {4, 3};
 	c.split = CPA_SPLIT_GIVEN;
 	c.sizes = equal;
+	c.nsizes = 2;
 	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
 	c.sizes = unequal;
 	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
@@ -167,6 +170,7 @@ static void strict_variants_take_equal_shares_only(void **unused)
 	c = mesh(CPA_VARIANT_RING, &p, 1, 2, 1);
 	c.split_kv = CPA_SPLIT_GIVEN;
 	c.sizes_kv = unequal;
+	c.nsizes_kv = 2;
 	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
 	assert_non_null(strstr(error.text, "--split-kv"));
 	c = mesh(CPA_VARIANT_ULYSSES, &p, 1, 1, 2);
@@ -188,28 +192,95 @@ static void replicated_keys_and_few_batches_are_never_a_reason(void **unused)
 	struct cpa_config c = mesh(CPA_VARIANT_UNIFIED, &p, 3, 2, 2);
 	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
 	assert_non_null(strstr(error.text, "Skv = 7"));
-	p.kv_replicated = true;
+	replicate_keys(&p);
 	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
 }
 
-static void given_sizes_are_of_one_split_segment(void **unused)
+/* What shard i holds of the tokens [start, end). */
+static int64_t held(const struct cpa_partition *part, bool keys, int i, int64_t start, int64_t end)
+{
+	struct cpa_arena arena;
+	int U = part->config.ulysses_degree;
+	cpa_arena_init(&arena);
+	struct cpa_spans tokens = (keys ? cpa_partition_kv_split : cpa_partition_q_split)(
+		part, &arena, i / U, i % U);
+	int64_t n = cpa_spans_ncommon_range(&tokens, (struct cpa_range){start, end});
+	cpa_arena_fini(&arena);
+	return n;
+}
+
+/* R U for each split segment, in sequence order, zeros among them, keys by other sizes. */
+static void given_sizes_are_of_each_split_segment(void **unused)
+{
+	(void)unused;
+	const struct cpa_segment segments[] = {
+		{"a", 4, false}, {"b", 5, true}, {"c", 6, false}, {"d", 0, false}};
+	static const int64_t sizes[] = {1, 3, 0, 0, 2, 0, 0, 4, 0, 0, 0, 0},
+			     sizes_kv[] = {0, 0, 4, 0, 3, 1, 1, 1, 0, 0, 0, 0};
+	struct cpa_problem p = square(15, 4, 4);
+	p.segments = segments;
+	p.nsegments = 4;
+	for (int i = 0; i < 3 * 2 * 3; i++) {
+		struct cpa_error error;
+		struct cpa_partition *part;
+		struct cpa_config c = mesh(i / 6 == 0 ? CPA_VARIANT_RING_ANYTHING
+				: i / 6 == 1	      ? CPA_VARIANT_ULYSSES_ANYTHING
+						      : CPA_VARIANT_UNIFIED_ANYTHING,
+			&p, 1, i / 6 == 0 ? 4 : i / 6 == 1 ? 1 : 2, i / 6 == 0 ? 1 : i / 6 == 1 ? 4 : 2);
+		c.order = i / 3 % 2 ? CPA_ORDER_ZIGZAG : CPA_ORDER_CONTIGUOUS;
+		c.rotate = (enum cpa_rotate)(i % 3);
+		c.split = c.split_kv = CPA_SPLIT_GIVEN;
+		c.sizes = sizes;
+		c.sizes_kv = sizes_kv;
+		c.nsizes = c.nsizes_kv = 12;
+		struct world w;
+		assert_int_equal(make_world(&p, &c, &w, &error), CPA_OK);
+		if (check_world(&w, &error) != CPA_OK)
+			fail_msg("%s", error.text);
+		part = w.part;
+		for (int s = 0; s < 4; s++) {
+			assert_int_equal(held(part, false, s, 0, 4), sizes[s]);
+			assert_int_equal(held(part, false, s, 9, 15), sizes[4 + s]);
+			assert_int_equal(held(part, true, s, 0, 4), sizes_kv[s]);
+			assert_int_equal(held(part, true, s, 9, 15), sizes_kv[4 + s]);
+		}
+		free_world(&w);
+		c.order = CPA_ORDER_STRIPED;
+		assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+		c.order = CPA_ORDER_ZIGZAG_DOCUMENTS;
+		assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
+	}
+}
+
+static void a_wrong_number_of_given_sizes_is_told_with_the_right_one(void **unused)
 {
 	(void)unused;
 	const struct cpa_segment segments[] = {{"a", 4, false}, {"b", 4, false}, {"c", 2, true}};
-	struct cpa_problem p = square(8, 4, 4);
+	static const int64_t sizes[] = {2, 2, 3, 1, 0};
+	struct cpa_problem p = square(10, 4, 4);
 	struct cpa_error error;
 	struct cpa_config c = mesh(CPA_VARIANT_RING_ANYTHING, &p, 1, 2, 1);
-	const int64_t sizes[] = {5, 3}, fewer[] = {3, 1};
-	c.split = c.split_kv = CPA_SPLIT_GIVEN;
-	c.sizes = c.sizes_kv = sizes;
 	p.segments = segments;
-	p.nsegments = 2;
-	assert_int_equal(try_config(&p, &c, &error), CPA_UNSUPPORTED);
-	assert_non_null(strstr(error.text, "one split segment, and there are 2"));
-	p.segments = segments + 1;
-	p.Sq = p.Skv = 6;
-	c.sizes = c.sizes_kv = fewer;
-	assert_int_equal(try_config(&p, &c, &error), CPA_OK);
+	p.nsegments = 3;
+	c.split = CPA_SPLIT_GIVEN;
+	c.sizes = sizes;
+	for (c.nsizes = 0; c.nsizes <= 5; c.nsizes++) {
+		assert_int_equal(try_config(&p, &c, &error), c.nsizes == 4 ? CPA_OK : CPA_INVALID);
+		if (c.nsizes != 4)
+			assert_non_null(strstr(error.text, "expected 4: R U = 2 for each of 2 split "
+							   "segments of queries (a, b)"));
+	}
+	c = mesh(CPA_VARIANT_RING_ANYTHING, &p, 1, 2, 1);
+	c.split_kv = CPA_SPLIT_GIVEN;
+	c.sizes_kv = sizes;
+	c.nsizes_kv = 2;
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	assert_non_null(strstr(error.text, "--split-kv gives 2 sizes"));
+	/* The right number, but they do not add up. */
+	c.nsizes_kv = 4;
+	c.sizes_kv = sizes + 1;
+	assert_int_equal(try_config(&p, &c, &error), CPA_INVALID);
+	assert_non_null(strstr(error.text, "--split-kv, segment a: given sizes: 2 of them add up to 5"));
 }
 
 static void nonsense_is_invalid_and_not_unsupported(void **unused)
@@ -291,14 +362,14 @@ static void shards_and_work_cover_everything_once(void **unused)
 				continue;
 			assert_int_equal(cpa_spans_ncommon(&all_q, &q), 0);
 			all_q = cpa_spans_union(&arena, &all_q, &q);
-			if (!p.kv_replicated) {
+			if (!keys_are_replicated(&p)) {
 				assert_int_equal(cpa_spans_ncommon(&all_k, &k), 0);
 				all_k = cpa_spans_union(&arena, &all_k, &k);
 			}
 		}
 		assert_int_equal(held, p.B * p.Sq);
 		assert_int_equal(worked, p.B * p.Sq * p.Hq);
-		assert_int_equal(keys, p.B * p.Skv * (p.kv_replicated ? part->P : 1));
+		assert_int_equal(keys, p.B * p.Skv * (keys_are_replicated(&p) ? part->P : 1));
 		assert_int_equal(
 			cpa_spans_ncommon_range(&all_q, (struct cpa_range){0, p.Sq}), p.Sq);
 		cpa_arena_fini(&arena);
@@ -338,7 +409,8 @@ int main(void)
 		cmocka_unit_test(what_a_refusal_offers_is_accepted),
 		cmocka_unit_test(strict_variants_take_equal_shares_only),
 		cmocka_unit_test(replicated_keys_and_few_batches_are_never_a_reason),
-		cmocka_unit_test(given_sizes_are_of_one_split_segment),
+		cmocka_unit_test(given_sizes_are_of_each_split_segment),
+		cmocka_unit_test(a_wrong_number_of_given_sizes_is_told_with_the_right_one),
 		cmocka_unit_test(nonsense_is_invalid_and_not_unsupported),
 		cmocka_unit_test(ranks_and_coordinates_are_a_bijection),
 		cmocka_unit_test(shards_and_work_cover_everything_once),

@@ -144,10 +144,10 @@ static void of_each_block_a_span_attends_what_it_needs_and_no_more(void **unused
 			const struct cpa_spans *q = &w.part->q_block[at.r];
 			int64_t pairs = 0;
 			for (int i = 0; i < q->n; i++)
-				for (int j = 0; j < (p.kv_replicated ? 1 : c.ring_degree); j++)
+				for (int j = 0; j < (keys_are_replicated(&p) ? 1 : c.ring_degree); j++)
 					pairs += q->at[i].width * q->at[i].count *
 						width_of_need(&p, &q->at[i],
-							p.kv_replicated ? &w.part->kv.replicated
+							keys_are_replicated(&p) ? &w.part->kv.replicated
 									: &w.part->kv_block[j]);
 			struct cpa_counts counts;
 			cpa_schedule_count(w.rank[r], &p, &counts);

@@ -1,12 +1,13 @@
 /*
- * test_sizes.c - ranks that tell each other their lengths: what they agree on makes the plan that given
- * sizes make, and whatever one of them has different is an error that names it, the same for all.
+ * test_sizes.c - ranks that tell each other their lengths: whatever one of them has different is an
+ * error that names it, the same for all.
  */
 #include "dist/test_cases.h"
 
 #include <stdio.h>
 
-enum { MAX_WORLD = 24 };
+enum { MAX_WORLD = 24, MAX_SIZES = CPA_SIZES_MAX_SEGMENTS * MAX_WORLD,
+	LAST_ALIKE = CPA_SIZES_NWORDS - 2 * CPA_SIZES_MAX_SEGMENTS - 1 };
 
 static const struct cpa_problem self = {.Hq = 4, .Hkv = 2, .D = 8, .Dv = 8, .B = 3,
 	.dtype = CPA_DTYPE_BF16, .scale = 0.25, .lse = true};
@@ -22,7 +23,7 @@ static struct cpa_config mesh(int N, int R, int U)
 
 struct exchange {
 	int64_t records[MAX_WORLD][CPA_SIZES_NWORDS];
-	int64_t sizes[MAX_WORLD], sizes_kv[MAX_WORLD];
+	int64_t sizes[MAX_SIZES], sizes_kv[MAX_SIZES];
 	struct cpa_error error;
 };
 
@@ -32,12 +33,25 @@ static enum cpa_status agree(struct exchange *x, int W)
 	return cpa_sizes_agree(W, x->records[0], x->sizes, x->sizes_kv, &x->error);
 }
 
+/* The same number of tokens in every split segment. */
+static void pack(const struct cpa_problem *p, const struct cpa_config *c, int64_t nqueries, int64_t nkeys,
+	int64_t *record)
+{
+	int64_t queries[CPA_SIZES_MAX_SEGMENTS], keys[CPA_SIZES_MAX_SEGMENTS];
+
+	for (int i = 0; i < CPA_SIZES_MAX_SEGMENTS; i++) {
+		queries[i] = nqueries;
+		keys[i] = nkeys;
+	}
+	cpa_sizes_pack(p, c, queries, keys, record);
+}
+
 /* Every rank packs what it is given: rank `odd` another problem and configuration. */
 static void pack_all(struct exchange *x, int W, const struct cpa_problem *p, const struct cpa_config *c,
 	int odd, const struct cpa_problem *odd_p, const struct cpa_config *odd_c)
 {
 	for (int rank = 0; rank < W; rank++)
-		cpa_sizes_pack(rank == odd ? odd_p : p, rank == odd ? odd_c : c, 10, 10, x->records[rank]);
+		pack(rank == odd ? odd_p : p, rank == odd ? odd_c : c, 10, 10, x->records[rank]);
 }
 
 static void assert_says(const struct exchange *x, const char *part)
@@ -54,53 +68,8 @@ static void a_record_has_the_size_that_is_announced(void **unused)
 	(void)unused;
 	assert_int_equal(cpa_sizes_nbytes(), CPA_SIZES_NWORDS * 8);
 	memset(record, 0xa5, sizeof record);
-	cpa_sizes_pack(&self, &c, 1, 2, record);
+	pack(&self, &c, 1, 2, record);
 	assert_true(record[CPA_SIZES_NWORDS] == (int64_t)0xa5a5a5a5a5a5a5a5u);
-}
-
-/* Each rank knows its own length only; the plan is that of all lengths given, in both meshes. */
-static void what_is_agreed_is_what_each_shard_holds(void **unused)
-{
-	uint64_t seed = 5;
-
-	(void)unused;
-	for (int n = 0; n < 200; n++) {
-		struct cpa_problem p = self;
-		struct cpa_config c = mesh(1 + below(&seed, 2), 1 + below(&seed, 4), 1 + below(&seed, 3));
-		int64_t sizes[MAX_WORLD], sizes_kv[MAX_WORLD];
-		int P = c.ring_degree * c.ulysses_degree, W = P * c.batch_degree;
-		struct cpa_partition *part;
-		struct exchange x;
-		struct cpa_error error;
-
-		p.Sq = p.Skv = 0;
-		c.mesh = (enum cpa_mesh)below(&seed, 2);
-		for (int i = 0; i < P; i++) {
-			p.Sq += sizes[i] = below(&seed, 4);
-			p.Skv += sizes_kv[i] = below(&seed, 4);
-		}
-		p.Sq += !p.Sq ? ++sizes[0] : 0;
-		p.Skv += !p.Skv ? ++sizes_kv[0] : 0;
-		c.split = c.split_kv = CPA_SPLIT_GIVEN;
-		c.sizes = sizes;
-		c.sizes_kv = sizes_kv;
-		assert_int_equal(cpa_partition_create(&p, &c, &part, &error), CPA_OK);
-		for (int rank = 0; rank < W; rank++) {
-			struct cpa_coords at = cpa_partition_coords(part, rank);
-			struct cpa_problem unknown = p;
-			struct cpa_config own = c;
-
-			unknown.Sq = 0;
-			unknown.Skv = p.Sq != p.Skv;
-			own.sizes = own.sizes_kv = NULL;
-			cpa_sizes_pack(&unknown, &own, nsplit(part, false, at.r, at.u),
-				nsplit(part, true, at.r, at.u), x.records[rank]);
-		}
-		assert_int_equal(agree(&x, W), CPA_OK);
-		assert_memory_equal(x.sizes, sizes, (size_t)P * sizeof *sizes);
-		assert_memory_equal(x.sizes_kv, sizes_kv, (size_t)P * sizeof *sizes_kv);
-		cpa_partition_destroy(part);
-	}
 }
 
 /* One change a line, of a problem and configuration that all others have unchanged. */
@@ -108,20 +77,22 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 {
 	static const int64_t documents[] = {0, 3, 20}, key_lengths[] = {1, 2, 3}, counts[] = {2, 2};
 	static const double sink[] = {1, 2, 3, 4};
+	static const struct cpa_segment keys[] = {{"keys", 1, true}};
 	static const struct cpa_segment text[] = {{"text", 7, true}, {"image", 0, false}};
 	static const char *const all[] = {"B, the batch items: it has 4, rank 0 has 3", "Hq, the query heads",
 		"Hkv, the key heads", "D, the head size: it has 9", "Dv, the head size of v",
 		"the dtype: it has fp16, rank 0 has bf16", "the scale: it has 0.5, rank 0 has 0.25",
 		"whether lse", "causal: it has 1", "the causal offset: it has -4",
 		"whether there is a window", "the documents", "the key lengths", "the mask", "the sink",
-		"the segments", "the variant: it has ring, rank 0 has unified_anything",
+		"the query tokens that every rank holds: it has 7, rank 0 has 0",
+		"the variant: it has ring, rank 0 has unified_anything",
 		"the ring degree", "the rotation: it has direct, rank 0 has p2p", "the mesh: it has batch, u",
 		"the split of queries: it has ceil", "the split of keys: it has given",
 		"the order: it has striped", "the head rule: it has groups", "the head counts",
 		"the direction: it has -1, rank 0 has 1", "the rounding of partials",
-		"the dtype of partials: it has fp64", "the number of split segments of keys",
+		"the dtype of partials: it has fp64", "the number of split segments of keys: it has 0",
 		"as many keys as queries",
-		"the branches of guidance: it has 3, rank 0 has 0"};
+		"the branches of guidance: it has 3, rank 0 has 0", "in the segments;"};
 
 	*says = n < (int)(sizeof all / sizeof *all) ? all[n] : NULL;
 	switch (n) {
@@ -153,9 +124,10 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 	case 25: c->direction = -1; break;
 	case 26: c->partials = CPA_PARTIALS_ALL; break;
 	case 27: c->partial_dtype = CPA_DTYPE_FP64; break;
-	case 28: p->kv_replicated = true; break;
+	case 28: p->Skv = 1; p->segments_kv = keys; p->nsegments_kv = 1; break;
 	case 29: p->Skv = p->Sq + 1; break;
 	case 30: c->guidance = 3; break;
+	case 31: p->segments = text + 1; p->nsegments = 1; break;
 	default: break;
 	}
 }
@@ -180,7 +152,7 @@ static void the_first_rank_that_disagrees_is_named_and_in_what(void **unused)
 			pack_all(&x, 4, &self, &c, odd, &odd_p, &odd_c);
 			/* A later rank that is wrong in something else is not the first. */
 			if (odd < 3)
-				x.records[3][CPA_SIZES_NWORDS - 1] = 77;
+				x.records[3][LAST_ALIKE] = 77;
 			assert_int_equal(agree(&x, 4), CPA_MISMATCH);
 			snprintf(who, sizeof who, "rank %d disagrees with rank 0", odd);
 			assert_says(&x, who);
@@ -234,27 +206,70 @@ static void lengths_of_split_segments_need_not_be_known(void **unused)
 	pack_all(&x, 3, &p, &c, 1, &odd, &c);
 	assert_int_equal(agree(&x, 3), CPA_OK);
 	assert_int_equal(x.sizes[0] + x.sizes[1] + x.sizes[2], 30);
+	/* Two that are split have a length each. */
 	a[0].replicated = b[0].replicated = false;
 	pack_all(&x, 3, &p, &c, 1, &odd, &c);
-	assert_int_equal(agree(&x, 3), CPA_UNSUPPORTED);
-	assert_says(&x, "split segments of queries is 2");
+	assert_int_equal(agree(&x, 3), CPA_OK);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(x.sizes[i], 10);
+}
+
+/* All ranks are told the same, and the record is as long as ever. */
+static void more_split_segments_than_a_record_holds_are_refused(void **unused)
+{
+	static struct cpa_segment many[CPA_SIZES_MAX_SEGMENTS + 1];
+	static struct exchange x;
+	struct cpa_config c = mesh(1, 3, 1);
+
+	(void)unused;
+	for (int side = 0; side < 2; side++)
+		for (int more = 0; more < 2; more++) {
+			struct cpa_problem p = self;
+			int n = CPA_SIZES_MAX_SEGMENTS + more;
+
+			p.Skv = p.Sq + side;
+			*(side ? &p.segments_kv : &p.segments) = many;
+			*(side ? &p.nsegments_kv : &p.nsegments) = n;
+			memset(&x, 0xa5, sizeof x);
+			pack_all(&x, 3, &p, &c, -1, NULL, NULL);
+			assert_true(x.records[3][0] == (int64_t)0xa5a5a5a5a5a5a5a5u);
+			assert_int_equal(agree(&x, 3), more ? CPA_UNSUPPORTED : CPA_OK);
+			if (more)
+				assert_says(&x, side ? "split segments of keys is 33; a rank tells"
+						     : "split segments of queries is 33; a rank tells");
+			else
+				assert_int_equal((side ? x.sizes_kv : x.sizes)[3 * n - 1], 10);
+			/* One rank alone has too many: that is what differs. */
+			if (more)
+				continue;
+			p.nsegments = side ? 0 : n + 1;
+			p.nsegments_kv = side ? n + 1 : 0;
+			pack(&p, &c, 10, 10, x.records[2]);
+			assert_int_equal(agree(&x, 3), CPA_MISMATCH);
+			assert_says(&x, "rank 2 disagrees with rank 0 in the number of split segments");
+		}
 }
 
 static void keys_that_every_rank_holds_have_one_length(void **unused)
 {
+	struct cpa_segment keys = {"keys", 226, true}, shorter = {"keys", 225, true};
 	struct cpa_problem p = self;
 	struct cpa_config c = mesh(1, 3, 1);
 	struct exchange x;
 
 	(void)unused;
-	p.kv_replicated = true;
+	p.Skv = 226;
+	p.segments_kv = &keys;
+	p.nsegments_kv = 1;
 	for (int rank = 0; rank < 3; rank++)
-		cpa_sizes_pack(&p, &c, rank, 226, x.records[rank]);
+		cpa_sizes_pack(&p, &c, &(int64_t){rank}, NULL, x.records[rank]);
 	assert_int_equal(agree(&x, 3), CPA_OK);
-	assert_int_equal(x.sizes_kv[2], 226);
-	cpa_sizes_pack(&p, &c, 2, 225, x.records[2]);
+	assert_int_equal(x.sizes[2], 2);
+	p.segments_kv = &shorter;
+	cpa_sizes_pack(&p, &c, &(int64_t){2}, NULL, x.records[2]);
 	assert_int_equal(agree(&x, 3), CPA_MISMATCH);
-	assert_says(&x, "rank 2 disagrees with rank 0 in its own key tokens: it has 225, rank 0 has 226");
+	assert_says(&x, "rank 2 disagrees with rank 0 in the key tokens that every rank holds: it has 225, "
+			"rank 0 has 226");
 }
 
 static void batch_groups_must_be_cut_alike(void **unused)
@@ -264,11 +279,11 @@ static void batch_groups_must_be_cut_alike(void **unused)
 
 	(void)unused;
 	for (int rank = 0; rank < 4; rank++)
-		cpa_sizes_pack(&self, &c, 10 + rank % 2, 10, x.records[rank]);
+		pack(&self, &c, 10 + rank % 2, 10, x.records[rank]);
 	assert_int_equal(agree(&x, 4), CPA_OK);
 	assert_int_equal(x.sizes[0], 10);
 	assert_int_equal(x.sizes[1], 11);
-	cpa_sizes_pack(&self, &c, 10, 10, x.records[3]);
+	pack(&self, &c, 10, 10, x.records[3]);
 	assert_int_equal(agree(&x, 4), CPA_MISMATCH);
 	assert_says(&x, "rank 3 disagrees with rank 1 in its own query tokens: it has 10, rank 1 has 11");
 }
@@ -282,12 +297,17 @@ static void what_no_rank_may_say_is_invalid(void **unused)
 	pack_all(&x, 4, &self, &c, -1, NULL, NULL);
 	assert_int_equal(agree(&x, 3), CPA_INVALID);
 	assert_says(&x, "not those of 3 ranks");
-	cpa_sizes_pack(&self, &c, -1, 10, x.records[2]);
+	pack(&self, &c, -1, 10, x.records[2]);
 	assert_int_equal(agree(&x, 4), CPA_INVALID);
 	assert_says(&x, "rank 2 says that its own query tokens are -1");
-	cpa_sizes_pack(&self, &c, 10, INT64_MAX, x.records[2]);
+	pack(&self, &c, 10, INT64_MAX, x.records[2]);
 	assert_int_equal(agree(&x, 4), CPA_INVALID);
 	assert_says(&x, "rank 2 says that its own key tokens are");
+	pack_all(&x, 4, &self, &c, -1, NULL, NULL);
+	for (int rank = 0; rank < 4; rank++)
+		x.records[rank][1] = -1;
+	assert_int_equal(agree(&x, 4), CPA_INVALID);
+	assert_says(&x, "split segments of queries is -1");
 	c.ring_degree = 0;
 	pack_all(&x, 4, &self, &c, -1, NULL, NULL);
 	assert_int_equal(agree(&x, 4), CPA_INVALID);
@@ -304,7 +324,7 @@ static void random_words_are_judged_and_nothing_else(void **unused)
 
 	(void)unused;
 	for (int n = 0; n < 20000; n++) {
-		struct exchange x;
+		static struct exchange x;
 
 		pack_all(&x, 4, &self, &c, -1, NULL, NULL);
 		for (int i = below(&seed, 4); i >= 0; i--) {
@@ -323,10 +343,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_record_has_the_size_that_is_announced),
-		cmocka_unit_test(what_is_agreed_is_what_each_shard_holds),
 		cmocka_unit_test(the_first_rank_that_disagrees_is_named_and_in_what),
 		cmocka_unit_test(lists_are_compared_by_their_elements),
 		cmocka_unit_test(lengths_of_split_segments_need_not_be_known),
+		cmocka_unit_test(more_split_segments_than_a_record_holds_are_refused),
 		cmocka_unit_test(keys_that_every_rank_holds_have_one_length),
 		cmocka_unit_test(batch_groups_must_be_cut_alike),
 		cmocka_unit_test(what_no_rank_may_say_is_invalid),

@@ -241,7 +241,8 @@ static void replicated_keys_never_travel(void **unused)
 	for (uint64_t seed = 0; seed < 200; seed++) {
 		uint64_t state = seed;
 		struct cpa_problem p = random_problem(&state);
-		p.kv_replicated = true;
+		p.Skv += p.Sq == p.Skv;
+		replicate_keys(&p);
 		struct cpa_config c = random_config(&state, &p);
 		struct cpa_error error;
 		struct world w;

@@ -81,11 +81,32 @@ static void quote(struct cpa_text *text, const char *word)
 	cpa_text_put(text, "'");
 }
 
+/* Enough for all of the line but its configuration. */
+static size_t line_size(const struct plan *plan, const struct cpa_result *result)
+{
+	enum { WORDS = 256, QUOTED = 4 }; /* one character may take four */
+	const struct cpa_options *o = plan->options;
+	const char *const words[] = {o->model, o->size, plan->targets.file, result->call,
+		o->problem_text};
+	size_t n = 0;
+
+	for (int i = 0; i < 5; i++)
+		n += words[i] ? strlen(words[i]) : 0;
+	return WORDS + QUOTED * n;
+}
+
 static void set_reproduce(const struct plan *plan, struct cpa_result *result)
 {
-	struct cpa_text text = cpa_text_begin(result->reproduce, sizeof result->reproduce);
-	char config[400];
+	char *config = cpa_config_text(&result->config);
+	size_t size = line_size(plan, result) + (config ? strlen(config) : 0);
+	struct cpa_text text;
 
+	result->reproduce = config ? malloc(size) : NULL;
+	if (!result->reproduce) {
+		free(config);
+		return;
+	}
+	text = cpa_text_begin(result->reproduce, size);
 	cpa_text_put(&text, "cpattn plan");
 	if (cpa_plan_model_reproduce(&text, plan->options, result->call)) {
 		/* the model says it all */
@@ -99,8 +120,8 @@ static void set_reproduce(const struct plan *plan, struct cpa_result *result)
 	}
 	if (plan->options->has_dtype)
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(plan->options->dtype));
-	cpa_config_print(&result->config, config, sizeof config);
 	cpa_text_put(&text, " %s", config);
+	free(config);
 }
 
 static void start_result(const struct plan *plan, struct cpa_result *result)
@@ -222,6 +243,7 @@ static bool visit(void *context, const struct cpa_config *config)
 		cpa_partition_destroy(partition);
 		if (status != CPA_OK) {
 			free(result.counts);
+			free(result.reproduce);
 			return stop(plan, status);
 		}
 	} else {
@@ -230,6 +252,7 @@ static bool visit(void *context, const struct cpa_config *config)
 	status = cpa_result_list_add(&plan->list, &result);
 	if (status != CPA_OK) {
 		free(result.counts);
+		free(result.reproduce);
 		return stop(plan, cpa_fail(&plan->error, status, "out of memory"));
 	}
 	return true;

@@ -140,6 +140,7 @@ static void print_problem_keys(void)
 	       "      not change\n"
 	       "  segments=text:16:replicated/image:48:split: parts that are cut on their own, or\n"
 	       "      are on every rank; segments_kv= for keys where Sq and Skv differ\n"
+	       "  text=16: 16 tokens in front of S, short for segments=text:16:split/image:S:split\n"
 	       "  sink=0.5, sink=random: a further logit of each head in the denominator\n");
 }
 

@@ -79,7 +79,8 @@ void cpa_options_fini(struct cpa_options *options);
  * in arena. */
 enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa_arena *arena,
 	struct cpa_problem *problem, struct cpa_error *error);
-/* The shortest text that cpa_problem_parse() reads back as the same problem.  A mask that it cannot
+/* A text that cpa_problem_parse() reads back as the same problem; it leaves out what is the
+ * default, and text= is printed as the segments that it is short for.  A mask that it cannot
  * make, from a recording, is "mask=file", and such a sink "sink=file", which do not read back.  text
  * [size]; what does not fit is cut, and ends with "..." where there is room for it. */
 void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t size);
@@ -95,7 +96,10 @@ typedef bool cpa_sweep_visit(void *context, const struct cpa_config *config);
 enum cpa_status cpa_sweep(const struct cpa_options *options, const struct cpa_problem *problem,
 	enum cpa_rotate_choice default_rotate, bool wide, cpa_sweep_visit *visit, void *context,
 	struct cpa_error *error);
-/* The options that select exactly this configuration: "--variant ring --ring 4 ..." */
+/* The options that select exactly this configuration: "--variant ring --ring 4 ...".  text [size]; what
+ * does not fit is cut: given sizes have no limit. */
 void cpa_config_print(const struct cpa_config *config, char *text, size_t size);
+/* The same, whole: the caller's to free; NULL when out of memory. */
+char *cpa_config_text(const struct cpa_config *config);
 
 #endif

@@ -117,7 +117,7 @@ static enum cpa_status check_outputs(struct cpa_options *o, struct cpa_error *er
 	return CPA_OK;
 }
 
-/* Given sizes and degrees say the same thing twice. */
+/* Given sizes and degrees say the same thing twice; how many segments they are of, a problem says. */
 static enum cpa_status check_given(const struct cpa_options *o, struct cpa_error *error)
 {
 	int P = o->ring && o->ulysses ? o->ring * o->ulysses : 0;
@@ -127,20 +127,15 @@ static enum cpa_status check_given(const struct cpa_options *o, struct cpa_error
 			"--heads gives %d counts, one for each ulysses rank, and "
 			"--ulysses is %d",
 			o->head_counts.n, o->ulysses);
-	if (o->sizes.n && o->sizes_kv.n && o->sizes.n != o->sizes_kv.n)
-		return cpa_fail(error, CPA_INVALID,
-			"--split gives %d sizes and --split-kv %d; both need one for "
-			"each of the ring x ulysses ranks",
-			o->sizes.n, o->sizes_kv.n);
-	if (P && o->sizes.n && o->sizes.n != P)
+	if (P && o->sizes.n % P != 0)
 		return cpa_fail(error, CPA_INVALID,
 			"--split gives %d sizes, and --ring %d x --ulysses %d needs "
-			"%d",
+			"%d for each split segment",
 			o->sizes.n, o->ring, o->ulysses, P);
-	if (P && o->sizes_kv.n && o->sizes_kv.n != P)
+	if (P && o->sizes_kv.n % P != 0)
 		return cpa_fail(error, CPA_INVALID,
 			"--split-kv gives %d sizes, and --ring %d x --ulysses %d needs "
-			"%d",
+			"%d for each split segment",
 			o->sizes_kv.n, o->ring, o->ulysses, P);
 	return CPA_OK;
 }

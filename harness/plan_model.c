@@ -121,7 +121,7 @@ static bool collect(void *context, const struct cpa_config *config)
 			.split = config->split,
 			.order = config->order,
 			.sizes = config->sizes,
-			.nsizes = ways->options->sizes.n};
+			.nsizes = config->nsizes};
 	ways->at[i].variants[config->variant] = true;
 	return true;
 }

@@ -143,6 +143,18 @@ static void print_first_advice(
 	}
 }
 
+/* Its record is of one size in all of them. */
+static void print_table_preamble(FILE *out, const struct cpa_result *any)
+{
+	struct cpa_preamble preamble;
+
+	if (any && cpa_result_preamble(any, &preamble))
+		fprintf(out,
+			"  preamble of each, outside bytes sent: an all-gather of sizes, %" PRId64
+			" bytes from each rank\n",
+			preamble.record_bytes);
+}
+
 void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int first, int end,
 	bool picked)
 {
@@ -163,6 +175,7 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 		before = r;
 		print_line(out, r);
 	}
+	print_table_preamble(out, before);
 	print_first_advice(out, list, first, end);
 	if (refused.n > 0)
 		fputs("  refused:\n", out);
@@ -172,7 +185,7 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 			fputs("  not proved: ", out);
 			cpa_print_wrapped(out, list->at[i].reason, 14, 4);
 			fprintf(out, "    repeat: ");
-			cpa_print_clean(out, list->at[i].reproduce);
+			cpa_print_clean(out, list->at[i].reproduce ? list->at[i].reproduce : "");
 			fputc('\n', out);
 		}
 }
@@ -194,12 +207,37 @@ static void print_ranks(FILE *out, const struct cpa_result *r)
 	}
 }
 
+/* What is told before the plan is made: it is not part of it. */
+static void print_preamble(FILE *out, const struct cpa_result *r)
+{
+	struct cpa_preamble preamble;
+	char queries[160], keys[160], text[700];
+
+	if (!r->problem)
+		return;
+	cpa_problem_print_split(r->problem, false, queries, sizeof queries);
+	cpa_problem_print_split(r->problem, true, keys, sizeof keys);
+	if (!cpa_result_preamble(r, &preamble))
+		snprintf(text, sizeof text,
+			"none: there are %s and %s, and a rank tells the lengths of at most %d; every "
+			"rank must be given all sizes",
+			queries, keys, CPA_SIZES_MAX_SEGMENTS);
+	else
+		snprintf(text, sizeof text,
+			"one all-gather of %" PRId64 " bytes from each rank, %" PRId64
+			" bytes sent a rank, outside the bytes below: its own tokens of %s and of %s, and "
+			"all that the ranks must agree on",
+			preamble.record_bytes, preamble.bytes, queries, keys);
+	fputs("preamble: ", out);
+	cpa_print_wrapped(out, text, 10, 4);
+}
+
 void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 {
-	char text[512];
+	char text[512], *config = cpa_config_text(&r->config);
 
-	cpa_config_print(&r->config, text, sizeof text);
-	fprintf(out, "%s\n", text);
+	fprintf(out, "%s\n", config ? config : "");
+	free(config);
 	if (r->problem) {
 		cpa_problem_print(r->problem, text, sizeof text);
 		fprintf(out, "%s\n", text);
@@ -209,6 +247,7 @@ void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 		cpa_print_wrapped(out, r->reason, 9, 4);
 		return;
 	}
+	print_preamble(out, r);
 	fputs(r->proved ? "proved: " : "NOT PROVED: ", out);
 	cpa_print_wrapped(out,
 		r->proved ? "every rank's data flow, no race, every message meets its partner, "

@@ -13,7 +13,7 @@
 #include "harness/text.h"
 
 enum key { B, H, HQ, HKV, D, DV, S, SQ, SKV, DTYPE, SCALE, CAUSAL, OFFSET, LSE, WINDOW,
-	KEY_LENGTHS, DOCUMENTS, MASK, SINK, SEGMENTS, SEGMENTS_KV, NKEYS };
+	KEY_LENGTHS, DOCUMENTS, MASK, SINK, SEGMENTS, SEGMENTS_KV, TEXT, NKEYS };
 static const struct {
 	const char *name, *example;
 } keys[NKEYS] = { { "B", "2" }, { "H", "8" }, { "Hq", "8" }, { "Hkv", "2" }, { "D", "64" },
@@ -22,7 +22,7 @@ static const struct {
 	{ "window", "128:0" }, { "key_lengths", "64" }, { "documents", "0:64" },
 	{ "mask", "bool:1x1x1xK:1" }, { "sink", "0.5" },
 	{ "segments", "text:16:replicated/image:48:split" },
-	{ "segments_kv", "text:16:replicated/image:48:split" } };
+	{ "segments_kv", "text:16:replicated/image:48:split" }, { "text", "16" } };
 enum { MAX_TEXT = 65536 };
 
 /* What the text says, before defaults. */
@@ -48,7 +48,7 @@ static enum cpa_status unknown_key(const char *name, struct cpa_error *error)
 	return cpa_fail(error, CPA_INVALID,
 		"--problem: unknown key '%.60s'%s (keys: B, H or Hq and Hkv, D, "
 		"Dv, S or Sq and Skv, dtype, scale, causal, offset, window, key_lengths, "
-		"documents, segments, segments_kv, mask, sink, lse, layout)",
+		"documents, segments, segments_kv, text, mask, sink, lse, layout)",
 		name, near);
 }
 
@@ -88,7 +88,7 @@ static enum cpa_status read_value(enum key key, const char *value, struct readin
 		return cpa_fail(error, CPA_INVALID, "%s: a value is missing; write %s=%s", what,
 			keys[key].name, keys[key].example);
 	reading->text[key] = value;
-	if (key >= WINDOW)
+	if (key >= WINDOW && key != TEXT)
 		return CPA_OK;
 	if (key == DTYPE)
 		return read_dtype(what, value, &reading->dtype, error);
@@ -166,6 +166,18 @@ static enum cpa_status check_keys(const struct reading *r, struct cpa_error *err
 			r->has[SQ]            ? "Sq needs Skv beside it"
 				: r->has[SKV] ? "Skv needs Sq beside it"
 					      : "S is required, or Sq and Skv; write S=64");
+	if (r->has[TEXT] && !r->has[S])
+		return cpa_fail(error, CPA_INVALID,
+			"--problem: text stands in front of S; give S, not Sq and Skv, or write "
+			"segments=");
+	if (r->has[TEXT] && (r->has[SEGMENTS] || r->has[SEGMENTS_KV]))
+		return cpa_fail(error, CPA_INVALID,
+			"--problem: text=%" PRId64 " is short for segments=text:%" PRId64
+			":split/image:%" PRId64 ":split; give either, not both",
+			r->number[TEXT], r->number[TEXT], r->number[S]);
+	if (r->has[TEXT] && r->number[TEXT] > INT64_MAX - r->number[S])
+		return cpa_fail(error, CPA_INVALID,
+			"--problem: text and S together are more than 2^63 - 1");
 	if (r->has[OFFSET] && !r->number[CAUSAL] && !r->has[WINDOW])
 		return cpa_fail(error, CPA_INVALID,
 			"--problem: offset needs causal or window beside it");
@@ -184,6 +196,21 @@ static int64_t first_given(const struct reading *r, enum key key, enum key inste
 	int64_t otherwise)
 {
 	return r->has[key] ? r->number[key] : r->has[instead] ? r->number[instead] : otherwise;
+}
+
+/* text= is a split segment in front of one of S tokens; the sequence is both. */
+static enum cpa_status make_text(const struct reading *r, struct cpa_arena *arena,
+	struct cpa_problem *problem, struct cpa_error *error)
+{
+	struct cpa_segment *made = cpa_arena_alloc(arena, 2 * sizeof *made);
+
+	if (!made)
+		return cpa_fail(error, CPA_NO_MEMORY, "--problem text: out of memory");
+	made[0] = (struct cpa_segment){ .name = "text", .length = r->number[TEXT] };
+	made[1] = (struct cpa_segment){ .name = "image", .length = r->number[S] };
+	problem->segments = made;
+	problem->nsegments = 2;
+	return CPA_OK;
 }
 
 static enum cpa_status make_rule(const struct reading *r, struct cpa_arena *arena,
@@ -220,14 +247,16 @@ enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa
 	made.Hkv = first_given(&r, HKV, H, made.Hq);
 	made.D = first_given(&r, D, D, 64);
 	made.Dv = first_given(&r, DV, DV, made.D);
-	made.Sq = first_given(&r, SQ, S, 0);
-	made.Skv = first_given(&r, SKV, S, 0);
+	made.Sq = first_given(&r, SQ, S, 0) + r.number[TEXT];
+	made.Skv = first_given(&r, SKV, S, 0) + r.number[TEXT];
 	made.dtype = r.dtype;
 	made.scale = r.has[SCALE] ? r.scale : 1 / sqrt((double)made.D);
 	made.lse = r.number[LSE] != 0;
 	status = cpa_problem_check(&made, error);
 	if (status == CPA_OK)
 		status = make_rule(&r, arena, &made, error);
+	if (status == CPA_OK && r.has[TEXT])
+		status = make_text(&r, arena, &made, error);
 	if (status == CPA_OK && r.has[SEGMENTS])
 		status = cpa_segments_parse("segments", r.text[SEGMENTS], arena, &made.segments,
 			&made.nsegments, error);
@@ -276,8 +305,6 @@ void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t siz
 	cpa_text_put(&w, problem->lse ? ",lse" : ",lse=no");
 	cpa_segments_print(&w, "segments", problem->segments, problem->nsegments);
 	cpa_segments_print(&w, "segments_kv", problem->segments_kv, problem->nsegments_kv);
-	if (problem->kv_replicated)
-		cpa_text_put(&w, ",segments_kv=kv:%" PRId64 ":replicated", problem->Skv);
 	if (w.used + 1 == size && size > 8) /* full, or full to the last character */
 		memcpy(text + size - 4, "...", 4);
 }

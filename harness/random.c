@@ -103,7 +103,7 @@ static enum cpa_status trial_open(struct trial *t, const struct cpa_case *it,
 struct outcome {
 	enum cpa_verdict verdict;
 	double o, lse, probe;
-	char reason[1024], line[2048];
+	char reason[1024], line[CPA_RANDOM_LINE];
 };
 
 static enum cpa_verdict verdict_of(enum cpa_status s)
@@ -127,9 +127,11 @@ static void run_case(struct trial *t, const struct cpa_case *it, struct cpa_devi
 	out->probe = result.probe_ratio;
 	out->line[0] = '\0';
 	memcpy(out->reason, result.reason, sizeof out->reason);
-	if (out->verdict == CPA_VERDICT_WRONG || out->verdict == CPA_VERDICT_CANNOT_TELL)
-		cpa_verify_print_line(&t->options, NULL, NULL, &made.config, &trace, out->line,
-			sizeof out->line);
+	if (out->verdict == CPA_VERDICT_WRONG || out->verdict == CPA_VERDICT_CANNOT_TELL) {
+		char *line = cpa_verify_line(&t->options, NULL, NULL, &made.config, &trace);
+		snprintf(out->line, sizeof out->line, "%s", line ? line : "");
+		free(line);
+	}
 }
 
 /* A problem that cannot even be opened. */

@@ -8,6 +8,8 @@
 #include "harness/options.h"
 #include "harness/result.h"
 
+enum { CPA_RANDOM_LINE = 8192 }; /* given sizes of 64 ranks for four segments a side fit */
+
 struct cpa_random_report {
 	int64_t nproblems; /* that ran */
 	int64_t nright, nwrong, nunsupported, ncannot_tell; /* configurations */
@@ -17,7 +19,7 @@ struct cpa_random_report {
 	 * smaller.  verdict: RIGHT when there is none. */
 	enum cpa_verdict verdict;
 	int64_t problem;
-	char drawn[2048], smallest[2048], reason[1024];
+	char drawn[CPA_RANDOM_LINE], smallest[CPA_RANDOM_LINE], reason[1024];
 };
 
 /*

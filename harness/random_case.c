@@ -78,11 +78,26 @@ static const int64_t *give(uint64_t seed, int64_t S, int64_t n, int64_t *sizes)
 	return sizes;
 }
 
+/* P sizes for each split segment of one side; returns how many in all. */
+static int give_all(uint64_t seed, const struct cpa_problem *problem, bool keys, int64_t P,
+	int64_t *sizes)
+{
+	struct cpa_segment whole;
+	int n, count = 0;
+	const struct cpa_segment *at = cpa_problem_segments(problem, keys, &whole, &n);
+	for (int i = 0; i < n; i++)
+		if (!at[i].replicated) {
+			give(seed + (uint64_t)i, at[i].length, P, sizes + count);
+			count += (int)P;
+		}
+	return count;
+}
+
 void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *problem, bool wide,
 	struct cpa_case_config *made)
 {
 	struct cpa_config *c = &made->config;
-	int64_t P = it->R * it->U, nsplit, nsplit_kv;
+	int64_t P = it->R * it->U;
 	*c = cpa_config_default(it->variant, problem);
 	c->batch_degree = (int)it->N;
 	c->ring_degree = (int)it->R;
@@ -90,12 +105,14 @@ void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *proble
 	c->rotate = it->R > 1 ? it->rotate : CPA_ROTATE_P2P;
 	c->split = it->split;
 	c->split_kv = it->split_kv;
-	cpa_case_nsplit(it, false, &nsplit);
-	cpa_case_nsplit(it, true, &nsplit_kv);
-	if (it->split == CPA_SPLIT_GIVEN)
-		c->sizes = give(it->seed, nsplit, P, made->sizes);
-	if (it->split_kv == CPA_SPLIT_GIVEN)
-		c->sizes_kv = give(it->seed + 1, nsplit_kv, P, made->sizes_kv);
+	if (it->split == CPA_SPLIT_GIVEN) {
+		c->sizes = made->sizes;
+		c->nsizes = give_all(it->seed, problem, false, P, made->sizes);
+	}
+	if (it->split_kv == CPA_SPLIT_GIVEN) {
+		c->sizes_kv = made->sizes_kv;
+		c->nsizes_kv = give_all(it->seed + 1, problem, true, P, made->sizes_kv);
+	}
 	c->order = it->order;
 	c->heads = it->heads;
 	if (it->heads == CPA_HEADS_GIVEN)

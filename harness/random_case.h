@@ -67,7 +67,9 @@ void cpa_case_print(const struct cpa_case *it, char *text);
 /* The configuration with what it points to. */
 struct cpa_case_config {
 	struct cpa_config config;
-	int64_t sizes[CPA_CASE_RANKS], sizes_kv[CPA_CASE_RANKS], head_counts[CPA_CASE_RANKS];
+	int64_t sizes[CPA_CASE_SEGMENTS * CPA_CASE_RANKS]; /* R U for each split segment */
+	int64_t sizes_kv[CPA_CASE_SEGMENTS * CPA_CASE_RANKS];
+	int64_t head_counts[CPA_CASE_RANKS];
 };
 /* wide: partials are fp64 whatever the dtype. */
 void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *problem, bool wide,
@@ -86,8 +88,8 @@ void cpa_case_segments_draw(
 /* Appends ",segments=..." where key is that much. */
 void cpa_case_segments_print(
 	struct cpa_text *text, const char *key, const struct cpa_case_segments *list);
-/* The number of split segments of queries or keys, and of tokens in them. */
-int cpa_case_nsplit(const struct cpa_case *it, bool keys, int64_t *ntokens);
+/* The number of split segments of queries or keys. */
+int cpa_case_nsplit(const struct cpa_case *it, bool keys);
 /* Takes from the longest until no more than S tokens are left. */
 void cpa_case_segments_trim(struct cpa_case_segments *list, int64_t S);
 /* As the functions above, of these ways alone; lengths follow. */

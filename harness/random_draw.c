@@ -166,13 +166,12 @@ void cpa_case_draw_problem(struct cpa_case *it, int P, uint64_t *state)
 
 /* ---- the configuration ---- */
 
-/* Given sizes are of one segment, and not of its documents. */
+/* Given sizes are of segments, and not of documents. */
 static enum cpa_split draw_split(const struct cpa_case *it, bool keys, uint64_t *state)
 {
-	int64_t ntokens;
 	if (it->order == CPA_ORDER_STRIPED || it->R * it->U > CPA_CASE_RANKS)
 		return CPA_SPLIT_BALANCED;
-	if (it->order == CPA_ORDER_ZIGZAG_DOCUMENTS || cpa_case_nsplit(it, keys, &ntokens) > 1)
+	if (it->order == CPA_ORDER_ZIGZAG_DOCUMENTS || cpa_case_nsplit(it, keys) == 0)
 		return (enum cpa_split)PICK(state, CPA_SPLIT_BALANCED, CPA_SPLIT_CEIL);
 	return (enum cpa_split)PICK(state, CPA_SPLIT_BALANCED, CPA_SPLIT_BALANCED, CPA_SPLIT_CEIL,
 		CPA_SPLIT_GIVEN);

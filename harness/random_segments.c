@@ -75,16 +75,13 @@ void cpa_case_segments_print(
 			list->length[i], list->replicated[i] ? "replicated" : "split");
 }
 
-int cpa_case_nsplit(const struct cpa_case *it, bool keys, int64_t *ntokens)
+int cpa_case_nsplit(const struct cpa_case *it, bool keys)
 {
 	const struct cpa_case_segments *list =
 		keys && it->Sq != it->Skv ? &it->segments_kv : &it->segments;
 	int n = list->n == 0;
-	*ntokens = !n ? 0 : keys ? it->Skv : it->Sq;
-	for (int i = 0; i < list->n; i++) {
+	for (int i = 0; i < list->n; i++)
 		n += !list->replicated[i];
-		*ntokens += list->replicated[i] ? 0 : list->length[i];
-	}
 	return n;
 }
 

@@ -238,17 +238,16 @@ static bool suit_variant(struct cpa_case *it, const struct cpa_options *options)
 	return false;
 }
 
-/* Given sizes are of one segment. */
+/* Given sizes are of split segments. */
 static void settle_segments(struct cpa_case *it)
 {
-	int64_t ntokens;
 	if (it->Sq == it->Skv)
 		it->segments_kv.n = 0;
 	cpa_case_segments_trim(&it->segments, it->Sq);
 	cpa_case_segments_trim(&it->segments_kv, it->Skv);
-	if (it->split == CPA_SPLIT_GIVEN && cpa_case_nsplit(it, false, &ntokens) > 1)
+	if (it->split == CPA_SPLIT_GIVEN && cpa_case_nsplit(it, false) == 0)
 		it->split = CPA_SPLIT_BALANCED;
-	if (it->split_kv == CPA_SPLIT_GIVEN && cpa_case_nsplit(it, true, &ntokens) > 1)
+	if (it->split_kv == CPA_SPLIT_GIVEN && cpa_case_nsplit(it, true) == 0)
 		it->split_kv = CPA_SPLIT_BALANCED;
 }
 

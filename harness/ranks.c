@@ -47,7 +47,12 @@ enum cpa_status cpa_ranks_plan(struct cpa_ranks *ranks, const struct cpa_problem
 {
 	*ranks = (struct cpa_ranks){.problem = problem};
 	cpa_arena_init(&ranks->arena);
-	enum cpa_status s = cpa_partition_create(problem, config, &ranks->partition, error);
+	struct cpa_partition *known;
+	enum cpa_status s = cpa_partition_create(problem, config, &known, error);
+	if (s != CPA_OK)
+		return s;
+	s = cpa_ranks_agree(known, &ranks->arena, &ranks->partition, error);
+	cpa_partition_destroy(known);
 	if (s != CPA_OK)
 		return s;
 	ranks->W = ranks->partition->W;

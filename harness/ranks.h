@@ -25,8 +25,15 @@ struct cpa_ranks {
 };
 
 /*
- * Plans and proves.  CPA_UNSUPPORTED: the variant refuses.  CPA_MISMATCH: the proof failed, and
- * the text is the fault.  Fini in any case.
+ * What precedes a plan: each rank packs a record of its own lengths in `known`, all of them are
+ * gathered over a fake communicator, each rank judges what it received, and *partition is made
+ * from the sizes that they agree on.  Segments and sizes of it are in arena.
+ */
+enum cpa_status cpa_ranks_agree(const struct cpa_partition *known, struct cpa_arena *arena,
+	struct cpa_partition **partition, struct cpa_error *error);
+/*
+ * Agrees on the sizes, plans and proves.  CPA_UNSUPPORTED: the variant refuses.
+ * CPA_MISMATCH: the proof failed, and the text is the fault.  Fini in any case.
  */
 enum cpa_status cpa_ranks_plan(struct cpa_ranks *ranks, const struct cpa_problem *problem,
 	const struct cpa_config *config, struct cpa_error *error);

@@ -45,20 +45,12 @@ static void write_segments(struct cpa_h5 *file, const char *call, const char *gr
 	free(lengths);
 }
 
-/* kv_replicated is said by segments_kv, one replicated segment. */
 static void write_all_segments(struct cpa_h5 *file, const char *call, const struct cpa_problem *p)
 {
-	struct cpa_segment queries = {.name = "queries", .length = p->Sq};
-	struct cpa_segment keys = {.name = "keys", .length = p->Skv, .replicated = true};
-
 	if (p->segments)
 		write_segments(file, call, "segments", p->segments, p->nsegments);
-	else if (p->kv_replicated)
-		write_segments(file, call, "segments", &queries, 1);
 	if (p->segments_kv)
 		write_segments(file, call, "segments_kv", p->segments_kv, p->nsegments_kv);
-	else if (p->kv_replicated)
-		write_segments(file, call, "segments_kv", &keys, 1);
 }
 
 static void write_attributes(struct cpa_h5 *file, const char *call, const struct cpa_problem *problem,
@@ -254,9 +246,6 @@ static enum cpa_status check(const char *call, const struct cpa_problem *problem
 	if (*call == '\0' || strlen(call) > 200 || strchr(call, '/') || strcmp(call, ".") == 0)
 		return cpa_fail(error, CPA_INVALID, "'%.60s' cannot name a call; expected 1 to 200 bytes "
 			"without '/'", call);
-	if (problem->kv_replicated && problem->Sq == problem->Skv)
-		return cpa_fail(error, CPA_UNSUPPORTED, "replicated keys with as many keys as queries cannot "
-			"be recorded: the format says it by segments_kv, which needs Sq != Skv");
 	return cpa_problem_check(problem, error);
 }
 

@@ -50,10 +50,25 @@ enum cpa_status cpa_result_list_add(struct cpa_result_list *list,
 
 void cpa_result_list_fini(struct cpa_result_list *list)
 {
-	for (int i = 0; i < list->n; i++)
+	for (int i = 0; i < list->n; i++) {
 		free(list->at[i].counts);
+		free(list->at[i].reproduce);
+	}
 	free(list->at);
 	*list = (struct cpa_result_list){ 0 };
+}
+
+bool cpa_result_preamble(const struct cpa_result *result, struct cpa_preamble *preamble)
+{
+	const struct cpa_problem *p = result->problem;
+
+	if (!p || !result->has_proof || cpa_problem_nsplit(p, false) > CPA_SIZES_MAX_SEGMENTS ||
+		cpa_problem_nsplit(p, true) > CPA_SIZES_MAX_SEGMENTS)
+		return false;
+	preamble->record_bytes = cpa_sizes_nbytes();
+	preamble->bytes = cpa_sizes_nbytes() * (result->W - 1);
+	preamble->messages = result->W > 1;
+	return true;
 }
 
 struct cpa_summary cpa_result_summary(const struct cpa_result_list *list)

@@ -27,7 +27,7 @@ struct cpa_result {
 	const char *device, *comm;
 	enum cpa_verdict verdict;
 	char reason[1024];                  /* "" when right */
-	char reproduce[512];                /* command line that repeats a wrong result */
+	char *reproduce;                    /* command line that repeats a wrong result, owned by the list; NULL */
 	struct cpa_deviation o, lse;
 	double probe_ratio;                 /* NaN: none */
 	int W;
@@ -41,9 +41,19 @@ struct cpa_result_list {
 	struct cpa_result *at;
 	int n, capacity;
 };
-/* Takes over result->counts; on CPA_NO_MEMORY they stay the caller's. */
+/* Takes over result->counts and reproduce; on CPA_NO_MEMORY they stay the caller's. */
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
 void cpa_result_list_fini(struct cpa_result_list *list);
+
+/* The exchange of sizes before a plan, which is not in its bytes_sent. */
+struct cpa_preamble {
+	int64_t record_bytes;   /* what each rank tells */
+	int64_t bytes;          /* sent by each rank, to each of the others */
+	int messages;           /* of each rank */
+};
+/* false: there is none: no plan, or more split segments than a record holds, so that every rank must be
+ * given all sizes. */
+bool cpa_result_preamble(const struct cpa_result *result, struct cpa_preamble *preamble);
 
 struct cpa_summary {
 	int right, wrong, unsupported, cannot_tell;

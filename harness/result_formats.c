@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/json.h"
@@ -53,14 +54,13 @@ static void put_case(FILE *out, const struct cpa_result *r)
 {
 	static const char *const elements[] = { NULL, "failure", "skipped", "error" };
 	const char *element = elements[r->verdict];
-	char text[1024] = "all of it";
+	char *text = r->has_config ? cpa_config_text(&r->config) : NULL;
 
-	if (r->has_config)
-		cpa_config_print(&r->config, text, sizeof text);
 	fputs("    <testcase classname=\"", out);
 	put_call(out, r);
 	fputs("\" name=\"", out);
-	put_xml(out, text);
+	put_xml(out, text ? text : "all of it");
+	free(text);
 	fprintf(out, "\" time=\"%.6f\"", isfinite(r->seconds) ? r->seconds : 0.0);
 	if (!element) {
 		fputs("/>\n", out);
@@ -68,7 +68,7 @@ static void put_case(FILE *out, const struct cpa_result *r)
 	}
 	fprintf(out, ">\n      <%s message=\"", element);
 	put_xml(out, r->reason);
-	if (r->reproduce[0]) {
+	if (r->reproduce) {
 		fputs("\">", out);
 		put_xml(out, r->reproduce);
 		fprintf(out, "</%s>\n", element);
@@ -233,7 +233,7 @@ void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 		put_line(out, &list->at[i]);
 		/* The last field has no comma behind it. */
 		fputc('"', out);
-		for (; *reproduce; reproduce++)
+		for (; reproduce && *reproduce; reproduce++)
 			fprintf(out, *reproduce == '"' ? "\"%c" : "%c", *reproduce);
 		fputs("\"\r\n", out);
 	}

@@ -194,7 +194,7 @@ static void print_wrong(FILE *out, const struct cpa_result_list *list, const cha
 		fputs(":\n    ", out);
 		cpa_print_wrapped(out, result->reason[0] ? result->reason : "(no reason given)",
 			4, 4);
-		if (result->reproduce[0]) {
+		if (result->reproduce) {
 			fputs("    repeat: ", out);
 			cpa_print_clean(out, result->reproduce);
 			fputc('\n', out);

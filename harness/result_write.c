@@ -234,6 +234,22 @@ static void put_counts(struct cpa_json *json, const struct cpa_result *r)
 	}
 }
 
+static void put_preamble(struct cpa_json *json, const struct cpa_result *r)
+{
+	struct cpa_preamble preamble;
+
+	cpa_json_key(json, "preamble");
+	if (!cpa_result_preamble(r, &preamble)) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_object(json);
+	put_int(json, "bytes", preamble.bytes);
+	put_int(json, "messages", preamble.messages);
+	put_int(json, "record_bytes", preamble.record_bytes);
+	cpa_json_end_object(json);
+}
+
 static void put_result(struct cpa_json *json, const struct cpa_result *r, bool plan)
 {
 	cpa_json_object(json);
@@ -259,6 +275,7 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 	if (!plan)
 		put_known(json, "seconds", r->seconds);
 	if (plan) {
+		put_preamble(json, r);
 		cpa_json_key(json, "proof");
 		if (r->has_proof) {
 			cpa_json_object(json);

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "harness/options.h"
 #include "harness/order.h"
@@ -43,17 +44,21 @@ static void set_splits(const struct sweep *s, struct cpa_config *config)
 {
 	const struct cpa_options *o = s->options;
 
+	/* The lists are empty unless the rule is given. */
 	if (o->has_split) {
 		config->split = o->split;
-		config->sizes = o->split == CPA_SPLIT_GIVEN ? o->sizes.at : NULL;
+		config->sizes = o->sizes.at;
+		config->nsizes = o->sizes.n;
 	}
 	if (o->has_split_kv) {
 		config->split_kv = o->split_kv;
-		config->sizes_kv = o->split_kv == CPA_SPLIT_GIVEN ? o->sizes_kv.at : NULL;
+		config->sizes_kv = o->sizes_kv.at;
+		config->nsizes_kv = o->sizes_kv.n;
 	} else if (o->has_split &&
 		(o->split != CPA_SPLIT_GIVEN || s->problem->Sq == s->problem->Skv)) {
 		config->split_kv = config->split;
 		config->sizes_kv = config->sizes;
+		config->nsizes_kv = config->nsizes;
 	}
 }
 
@@ -199,13 +204,61 @@ static enum cpa_status check_world(const struct sweep *s, int64_t W, struct cpa_
 		W, fixed, N, s->P, B, B, idle, s->P * B, N);
 }
 
+/* *P: the ranks of a group that n given sizes of one side are for, R U of each split segment. */
+static enum cpa_status ranks_of_sizes(const struct sweep *s, bool keys, int n, int *P,
+	struct cpa_error *error)
+{
+	int nsplit = cpa_problem_nsplit(s->problem, keys);
+	char what[160];
+
+	*P = 0;
+	if (n == 0)
+		return CPA_OK;
+	cpa_problem_print_split(s->problem, keys, what, sizeof what);
+	if (nsplit == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"%s gives %d sizes, and this problem has %s: every rank holds them all; "
+			"leave the sizes out",
+			keys ? "--split-kv" : "--split", n, what);
+	if (n % nsplit != 0)
+		return cpa_fail(error, CPA_INVALID,
+			"%s gives %d sizes; expected a multiple of %d: ring x ulysses sizes for each "
+			"of %s, in the order of the sequence",
+			keys ? "--split-kv" : "--split", n, nsplit, what);
+	*P = n / nsplit;
+	return CPA_OK;
+}
+
+static enum cpa_status find_given(const struct sweep *s, int *given, struct cpa_error *error)
+{
+	const struct cpa_options *o = s->options;
+	char what[160], what_kv[160];
+	int P = 0, P_kv = 0;
+	enum cpa_status status = ranks_of_sizes(s, false, o->sizes.n, &P, error);
+
+	if (status == CPA_OK)
+		status = ranks_of_sizes(s, true, o->sizes_kv.n, &P_kv, error);
+	*given = P ? P : P_kv;
+	if (status != CPA_OK || !P || !P_kv || P == P_kv)
+		return status;
+	cpa_problem_print_split(s->problem, false, what, sizeof what);
+	cpa_problem_print_split(s->problem, true, what_kv, sizeof what_kv);
+	return cpa_fail(error, CPA_INVALID,
+		"--split gives %d sizes for %s, those of %d ranks, and --split-kv %d for %s, those of "
+		"%d; both need one for each of the ring x ulysses ranks, of each split segment",
+		o->sizes.n, what, P, o->sizes_kv.n, what_kv, P_kv);
+}
+
 static enum cpa_status fix(struct sweep *s, struct cpa_error *error)
 {
 	const struct cpa_options *o = s->options;
-	int given = o->sizes.n ? o->sizes.n : o->sizes_kv.n;
+	int given = 0;
 	int64_t multiple;
 	char fixed[160];
+	enum cpa_status status = find_given(s, &given, error);
 
+	if (status != CPA_OK)
+		return status;
 	s->batch = o->batch;
 	s->ring = o->ring;
 	s->ulysses = o->ulysses ? o->ulysses : o->head_counts.n;
@@ -216,8 +269,8 @@ static enum cpa_status fix(struct sweep *s, struct cpa_error *error)
 	multiple = (int64_t)(s->ring ? s->ring : 1) * (s->ulysses ? s->ulysses : 1);
 	if (given && (given % multiple != 0 || (s->ring && s->ulysses && given != multiple)))
 		return cpa_fail(error, CPA_INVALID,
-			"%s: the sizes are one for each of the ring x ulysses ranks, "
-			"and %d is no multiple of %" PRId64,
+			"%s: the sizes are one for each of the ring x ulysses ranks, of each split "
+			"segment, and %d is no multiple of %" PRId64,
 			fixed + 1, given, multiple);
 	if (given)
 		multiple = given;
@@ -286,11 +339,11 @@ static void put_sizes(struct cpa_text *w, const int64_t *sizes, int n)
 }
 
 static void put_split(struct cpa_text *w, const char *option, enum cpa_split split,
-	const int64_t *sizes, int P)
+	const int64_t *sizes, int n)
 {
 	cpa_text_put(w, " %s ", option);
 	if (split == CPA_SPLIT_GIVEN)
-		put_sizes(w, sizes, P);
+		put_sizes(w, sizes, n);
 	else
 		cpa_text_put(w, "%s", cpa_split_name(split));
 }
@@ -299,7 +352,6 @@ void cpa_config_print(const struct cpa_config *config, char *text, size_t size)
 {
 	const struct cpa_variant_info *info = cpa_variant_info(config->variant);
 	enum cpa_split usual = info->strict ? CPA_SPLIT_EQUAL : CPA_SPLIT_BALANCED;
-	int P = config->ring_degree * config->ulysses_degree;
 	struct cpa_text w;
 
 	if (size == 0)
@@ -310,8 +362,9 @@ void cpa_config_print(const struct cpa_config *config, char *text, size_t size)
 	if (config->ring_degree > 1)
 		cpa_text_put(&w, " --rotate %s", cpa_rotate_name(config->rotate));
 	if (config->split != usual || config->split_kv != usual) {
-		put_split(&w, "--split", config->split, config->sizes, P);
-		put_split(&w, "--split-kv", config->split_kv, config->sizes_kv, P);
+		put_split(&w, "--split", config->split, config->sizes, config->nsizes);
+		put_split(&w, "--split-kv", config->split_kv, config->sizes_kv,
+			config->nsizes_kv);
 	}
 	if (config->order != CPA_ORDER_CONTIGUOUS)
 		cpa_text_put(&w, " --order %s", cpa_order_name(config->order));
@@ -327,4 +380,19 @@ void cpa_config_print(const struct cpa_config *config, char *text, size_t size)
 		cpa_text_put(&w, " --partials %s", cpa_partials_name(config->partials));
 	if (config->mesh == CPA_MESH_BATCH_ULYSSES_RING)
 		cpa_text_put(&w, " --mesh batch,ulysses,ring");
+}
+
+char *cpa_config_text(const struct cpa_config *config)
+{
+	enum { WORDS = 400, NUMBER = 20 }; /* the longest of all options; a number and its comma */
+	int n = config->nsizes + config->nsizes_kv;
+	size_t size;
+	char *text;
+
+	n += config->heads == CPA_HEADS_GIVEN ? config->ulysses_degree : 0;
+	size = WORDS + NUMBER * (size_t)n;
+	text = malloc(size);
+	if (text)
+		cpa_config_print(config, text, size);
+	return text;
 }

@@ -71,6 +71,8 @@ static void a_mistake_is_status_2_one_sentence_and_no_output(void **state)
 		"$CPATTN plan --problem S=63 --variant ring --ranks 2",
 		("$CPATTN plan --problem S=64 --ring 2 --variant ring_anything --split "
 		"given:9,9"),
+		"$CPATTN plan --problem S=24,text=6 --split given:6,0,24",
+		"$CPATTN plan --problem S=24,text=6,segments=a:30",
 		"$CPATTN plan --problem S=64 --format dot",
 		"$CPATTN plan --problem S=64 --rank 99",
 		"$CPATTN plan /nonexistent/file.h5",
@@ -126,6 +128,13 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN list faults", "hop-skipped" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
+		{ "$CPATTN plan --problem S=24,text=6 --split given:6,0,1,23 --variant ring_anything",
+			"preamble: one all-gather of 832 bytes from each rank, 832 bytes sent a rank, " },
+		{ "$CPATTN plan --problem S=64 --ranks 4",
+			"preamble of each, outside bytes sent: an all-gather of sizes, 832 bytes" },
+		{ "$CPATTN verify --problem S=24,text=6 --split given:6,0,1,23 --variant "
+		  "ring_anything,ulysses_anything --rotate all",
+			"4 right, 0 wrong" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
 			"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
 			"--order zigzag" },

@@ -111,7 +111,7 @@ static const struct bad bad_lines[] = {
 	{ VERIFY "--heads given:a", "--heads: 'a' is not a whole number", "" },
 	{ VERIFY "--split given:8,8 --ring 2 --ulysses 2",
 		"--split gives 2 sizes, and --ring 2 x --ulysses 2 "
-		"needs 4",
+		"needs 4 for each split segment",
 		"" },
 	{ VERIFY "--heads given:4,4 --ulysses 3", "--heads gives 2 counts", "--ulysses is 3" },
 	{ VERIFY "--direction left", "expected up or down", "" },

@@ -95,6 +95,7 @@ static void no_order_beats_the_one_picked(void **state)
 			if (rules[i].given) {
 				config.split = config.split_kv = CPA_SPLIT_GIVEN;
 				config.sizes = config.sizes_kv = sizes;
+				config.nsizes = config.nsizes_kv = 4;
 				config.variant = CPA_VARIANT_UNIFIED_ANYTHING;
 			}
 			picked = pick(&problem, config);

@@ -242,6 +242,7 @@ static void a_key_mask_under_uneven_splits_is_right(void **state)
 		config.split = config.split_kv = CPA_SPLIT_GIVEN;
 		config.sizes = sizes[i / 3 % 3];
 		config.sizes_kv = sizes[i / 9 % 3];
+		config.nsizes = config.nsizes_kv = 4;
 		config.rotate = (enum cpa_rotate)(i / 27);
 		struct cpa_result result = run(&b, &config, NULL);
 		if (result.verdict != CPA_VERDICT_RIGHT)

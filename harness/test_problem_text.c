@@ -47,7 +47,7 @@ static void defaults_are_those_of_the_manual(void **state)
 		p.D == 64 && p.Dv == 64);
 	assert_int_equal(p.dtype, CPA_DTYPE_FP64);
 	assert_true(p.scale == 0.125 && !p.rule.causal && p.rule.offset == 0 && p.lse &&
-		!p.kv_replicated);
+		!p.segments && !p.segments_kv);
 }
 
 static void every_key_reaches_its_field(void **state)
@@ -126,6 +126,23 @@ static void bad_text_is_refused_in_a_sentence(void **state)
 		{ "S=4,segments=:4", "is not a segment" },
 		{ "S=4,segments_kv=a:4", "segments_kv with Sq = Skv = 4" },
 		{ "Sq=4,Skv=5,segments_kv=a:4:replicated", "expected Skv = 5" },
+		{ "S=4,segments=a%:4", "'a%' is not a segment" },
+		{ "S=4,segments=a%2:4", "'a%2' is not a segment" },
+		{ "S=4,segments=a%2g:4", "%2C for a comma" },
+		{ "S=4,segments=0123456789012345678901234567890123456789012345678901234567890123:4",
+			"at most 63 bytes" },
+		{ "S=4,text=0", "text: 0 is outside 1" },
+		{ "S=4,text=-3", "text: -3 is outside 1" },
+		{ "S=4,text=two", "'two' is not a whole number" },
+		{ "S=4,text=", "a value is missing; write text=16" },
+		{ "S=4,text=1,text=1", "text is given twice" },
+		{ "Sq=4,Skv=5,text=3", "give S, not Sq and Skv" },
+		{ "text=3", "S is required" },
+		{ "S=4,text=3,segments=a:7", "short for segments=text:3:split/image:4:split" },
+		{ "S=4,text=3,segments_kv=a:7", "give either, not both" },
+		{ "S=9223372036854775807,text=1", "more than 2^63 - 1" },
+		{ "S=4,text=3,documents=0:4", "expected S = 7" },
+		{ "S=4,texts=3", "did you mean text?" },
 		{ "S=4,layout=BHSD", "only BSHD is in this version" },
 		{ "S=4,Hq=4,Hkv=3", "" },
 		{ "B=9000000000000000000,S=9000000000000000000", "" },

@@ -43,7 +43,7 @@ static struct cpa_random_report sweep(const char *more, int64_t n, uint64_t seed
 /* The exit status of a whole line, its output thrown away. */
 static int run_line(const char *line)
 {
-	char words[2048];
+	char words[CPA_RANDOM_LINE];
 	int out = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY);
 	struct cpa_options options;
 	assert_int_equal(strncmp(line, "cpattn verify ", 14), 0);
@@ -78,7 +78,7 @@ static void random_problems_are_right(void **state)
 
 static void expect_small(const char *fault, int64_t most_ranks, int64_t most_scores)
 {
-	char more[64], words[2048];
+	char more[64], words[CPA_RANDOM_LINE];
 	struct cpa_options o;
 	snprintf(more, sizeof more, "--fault %s", fault);
 	struct cpa_random_report r = sweep(more, 60, 5);

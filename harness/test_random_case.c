@@ -99,7 +99,7 @@ static void segments_are_dropped_and_split_one_by_one(void **unused)
 
 struct seen {
 	bool all_masked, one_key, window, causal, documents, one_document, sink, bool_mask, bias,
-		uneven, given, cross, gqa, lse_not_asked, rows_without_keys, text_in_front,
+		uneven, given, given_of_segments, cross, gqa, lse_not_asked, rows_without_keys, text_in_front,
 		text_at_the_rear, empty_segment, four_segments, all_replicated, replicated_keys,
 		keys_cut_apart, zigzag_documents, more_groups_than_batches;
 };
@@ -149,6 +149,8 @@ static void look(struct seen *seen, const struct cpa_case *it, const struct cpa_
 	seen->bias |= rule->mask.kind == CPA_MASK_BIAS;
 	seen->uneven |= p->Sq % (it->R * it->U) != 0;
 	seen->given |= it->split == CPA_SPLIT_GIVEN;
+	seen->given_of_segments |=
+		it->split == CPA_SPLIT_GIVEN && cpa_problem_nsplit(p, false) > 1;
 	seen->cross |= p->Sq != p->Skv;
 	seen->gqa |= p->Hq != p->Hkv;
 	seen->lse_not_asked |= !p->lse;
@@ -219,15 +221,15 @@ static void expect_read_back(const struct cpa_case *it, struct seen *seen)
 	if (visits.n != 1)
 		fail_msg("%d configurations: %s %s", visits.n, problem, config);
 	const struct cpa_config *a = &made.config, *b = &visits.at;
-	int64_t P = (int64_t)a->ring_degree * a->ulysses_degree;
+	assert_true(a->nsizes == b->nsizes && a->nsizes_kv == b->nsizes_kv);
 	assert_true(a->variant == b->variant && a->batch_degree == b->batch_degree &&
 		    a->ring_degree == b->ring_degree && a->ulysses_degree == b->ulysses_degree &&
 		    a->rotate == b->rotate && a->mesh == b->mesh && a->split == b->split &&
 		    a->split_kv == b->split_kv && a->order == b->order && a->heads == b->heads &&
 		    a->direction == b->direction && a->partials == b->partials &&
 		    a->partial_dtype == b->partial_dtype);
-	expect_equal_sizes(a->sizes, b->sizes, P);
-	expect_equal_sizes(a->sizes_kv, b->sizes_kv, P);
+	expect_equal_sizes(a->sizes, b->sizes, a->nsizes);
+	expect_equal_sizes(a->sizes_kv, b->sizes_kv, a->nsizes_kv);
 	expect_equal_sizes(a->head_counts, b->head_counts, a->ulysses_degree);
 	cpa_options_fini(&o);
 }
@@ -248,7 +250,7 @@ static void every_case_is_read_back_as_it_was_drawn_and_edges_are_drawn(void **u
 	struct cpa_options options;
 	char line[] = "--random 1";
 	read_options(line, &options);
-	for (int i = 0; i < 600; i++) {
+	for (int i = 0; i < 2000; i++) {
 		struct cpa_case it;
 		cpa_case_draw_problem(&it, 2 + i % 7, &state);
 		cpa_case_draw_config(&it, &options, &meshes[i % 3], &state);

@@ -106,7 +106,7 @@ static void segments_and_defaults_are_read(void **state)
 	assert_true(call->segments[0].length == 256 && call->segments[0].replicated);
 	assert_string_equal(call->segments[1].name, "image");
 	assert_true(call->segments[1].length == 195 && !call->segments[1].replicated);
-	assert_false(call->problem.kv_replicated);
+	assert_null(call->problem.segments_kv);
 	cpa_recording_close(recording);
 
 	recording = open_good("wan_cross_226_bf16.h5");

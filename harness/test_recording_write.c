@@ -154,7 +154,12 @@ static void check_round_trip(const struct cpa_problem *p)
 	assert_true(call->problem.D == p->D && call->problem.Dv == p->Dv);
 	assert_true(call->problem.dtype == p->dtype && call->problem.scale == p->scale);
 	check_rule(p, &call->problem);
-	assert_true((call->nsegments_kv == 1 && call->segments_kv[0].replicated) == p->kv_replicated);
+	assert_int_equal(call->nsegments_kv, p->nsegments_kv);
+	for (int i = 0; i < p->nsegments_kv; i++) {
+		assert_string_equal(call->segments_kv[i].name, p->segments_kv[i].name);
+		assert_true(call->segments_kv[i].length == p->segments_kv[i].length &&
+			call->segments_kv[i].replicated == p->segments_kv[i].replicated);
+	}
 	check_tensor(recording, "q", p->B, p->Sq, p->Hq * p->D, p->dtype, q);
 	check_tensor(recording, "k", p->B, p->Skv, p->Hkv * p->D, p->dtype, k);
 	check_tensor(recording, "v", p->B, p->Skv, p->Hkv * p->Dv, p->dtype, v);
@@ -172,8 +177,9 @@ static void what_is_written_reads_back_the_same(void **state)
 {
 	const struct cpa_problem causal = {.B = 2, .Sq = 5, .Skv = 9, .Hq = 4, .Hkv = 2, .D = 8, .Dv = 6,
 		.scale = 0.3, .rule = {.causal = true, .offset = 4}, .lse = true};
+	const struct cpa_segment keys = {"keys", 3, true};
 	const struct cpa_problem cross = {.B = 1, .Sq = 7, .Skv = 3, .Hq = 3, .Hkv = 3, .D = 5, .Dv = 5,
-		.scale = 1.5, .kv_replicated = true, .lse = true};
+		.scale = 1.5, .segments_kv = &keys, .nsegments_kv = 1, .lse = true};
 
 	(void)state;
 	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++) {
@@ -360,6 +366,7 @@ static void a_directory_that_is_not_there_is_reported(void **state)
 
 static void names_and_problems_that_cannot_be_recorded_are_refused(void **state)
 {
+	const struct cpa_segment keys = {"keys", small.Skv, true};
 	struct cpa_problem replicated = small;
 	struct cpa_error error = {""};
 	const double one = 1;
@@ -367,9 +374,10 @@ static void names_and_problems_that_cannot_be_recorded_are_refused(void **state)
 	(void)state;
 	assert_int_equal(write_small(path, "a/b", &error), CPA_INVALID);
 	assert_int_equal(write_small(path, "", &error), CPA_INVALID);
-	replicated.kv_replicated = true;
+	replicated.segments_kv = &keys;
+	replicated.nsegments_kv = 1;
 	assert_int_equal(cpa_recording_write(path, "00", &replicated, &one, &one, &one, NULL, NULL, NULL,
-				 &error), CPA_UNSUPPORTED);
+				 &error), CPA_INVALID);
 }
 
 int main(void)

@@ -149,7 +149,7 @@ static void fill(struct cpa_result_list *list)
 	r = add(list, CPA_VERDICT_WRONG, "a&b<c>\"d\".h5",
 		"off by \"much\",\nat token 3 \x01 \xff");
 	r->o = (struct cpa_deviation){ INFINITY, INFINITY, 1, INFINITY, 2, 0, 3, 1, 0 };
-	snprintf(r->reproduce, sizeof r->reproduce, "cpattn verify 'a \"b\"'");
+	r->reproduce = strdup("cpattn verify 'a \"b\"'");
 	add(list, CPA_VERDICT_UNSUPPORTED, "a&b<c>\"d\".h5", "S = 63 is odd");
 	add(list, CPA_VERDICT_CANNOT_TELL, "b.h5", "/calls: missing");
 }
@@ -221,14 +221,21 @@ static void plan_has_a_proof_instead_of_errors(void **state)
 	struct cpa_result_list list = { 0 };
 	char copy[256], *text;
 	struct cpa_options options = options_of("cpattn plan x", copy);
+	const struct cpa_segment segments[] = { { "a", 3, false }, { "b", 5, false } };
+	const struct cpa_problem joint = { .Sq = 8, .Skv = 8, .segments = segments, .nsegments = 2 };
 	struct cpa_result *r = add(&list, CPA_VERDICT_RIGHT, "a.h5", "");
 
 	(void)state;
 	r->has_proof = r->proved = true;
+	r->problem = &joint;
 	r = add(&list, CPA_VERDICT_WRONG, "a.h5", "a race");
 	r->has_proof = true;
+	r->problem = NULL;
 	text = written(cpa_result_write_json, &list, &options);
 	assert_holds(text, "\"proof\": {\"proved\": true, \"fault\": null}");
+	/* 104 words to each of the three others; without a problem nobody knows. */
+	assert_holds(text, "\"preamble\": {\"bytes\": 2496, \"messages\": 1, \"record_bytes\": 832}");
+	assert_holds(text, "\"preamble\": null");
 	assert_holds(text, "\"proof\": {\"proved\": false, \"fault\": \"a race\"}");
 	assert_null(strstr(text, "\"o\":"));
 	assert_null(strstr(text, "\"probe\""));

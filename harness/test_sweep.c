@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -205,6 +206,56 @@ static void given_sizes_fix_how_many_ranks_a_group_has(void **state)
 	done();
 }
 
+/* R U of each split segment, so that their number says how many ranks there are. */
+static void given_sizes_are_of_each_split_segment(void **state)
+{
+	static const char joint[] = "S=13,segments=a:4:split/b:3:replicated/c:6:split";
+
+	(void)state;
+	assert_int_equal(sweep(joint, "--split given:4,0,1,5 --variant all"), CPA_OK);
+	assert_int_equal(seen.n, 2 * 2); /* 2x1 1x2 */
+	for (int i = 0; i < seen.n; i++)
+		assert_true(world(&seen.at[i]) == 2 && seen.at[i].nsizes == 4 &&
+			seen.at[i].nsizes_kv == 4);
+	done();
+	assert_int_equal(sweep(joint, "--split given:4,0,1,5 --split-kv given:2,2,6,0 "
+				      "--variant ring_anything"),
+		CPA_OK);
+	assert_true(seen.n == 1 && seen.at[0].sizes_kv[2] == 6);
+	done();
+	/* Two segments of queries and one of keys: both are of two ranks. */
+	assert_int_equal(sweep("Sq=10,Skv=7,segments=a:4/c:6", "--split given:4,0,1,5 --split-kv "
+							      "given:0,7 --variant ring_anything"),
+		CPA_OK);
+	assert_true(seen.n == 1 && seen.at[0].nsizes == 4 && seen.at[0].nsizes_kv == 2);
+	done();
+}
+
+static void sizes_of_the_wrong_number_say_how_many_and_why(void **state)
+{
+	static const char *const cases[][3] = {
+		{ "S=13,segments=a:4/b:3:replicated/c:6", "--split given:4,0,1",
+			"expected a multiple of 2: ring x ulysses sizes for each of 2 split segments of "
+			"queries (a, c), in the order of the sequence" },
+		{ "Sq=10,Skv=7,segments=a:4/c:6", "--split given:4,0,1,5 --split-kv given:0,3,4",
+			"--split gives 4 sizes for 2 split segments of queries (a, c), those of 2 ranks, "
+			"and --split-kv 3 for 1 split segment of keys, those of 3" },
+		{ "Sq=10,Skv=7,segments_kv=k:7:replicated", "--split-kv given:7,0",
+			"--split-kv gives 2 sizes, and this problem has 0 split segments of keys: every "
+			"rank holds them all" },
+		{ "S=13,segments=a:4/c:9", "--split given:4,0,4,5 --ring 4", "2 is no multiple of 4" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		if (sweep(cases[i][0], cases[i][1]) != CPA_INVALID ||
+			!strstr(seen.error.text, cases[i][2]))
+			fail_msg("%s: %s", cases[i][1], seen.error.text);
+		assert_int_equal(seen.n, 0);
+		done();
+	}
+}
+
 static void options_reach_the_configuration(void **state)
 {
 	(void)state;
@@ -284,21 +335,27 @@ static void what_is_printed_selects_exactly_that(void **state)
 		"--split-kv ceil --variant ring_anything",
 		"--split given:60,4,0,0 --direction down",
 		"--heads given:3,5 --partials block --mesh batch,ulysses,ring",
-		"--split equal --variant unified_anything" };
+		"--split equal --variant unified_anything",
+		"--split given:30,2,0,0,1,0,0,15",
+		"--split ceil --split-kv given:30,2,0,0,1,0,0,15 --variant ring_anything",
+		"--split given:30,2,0,0,1,0,0,15 --split-kv given:0,0,32,0,4,4,4,4" };
+
+	static const char joint[] = "B=2,S=64,segments=a:32/b:16:replicated/c:16";
 
 	(void)state;
 	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
 		static struct seen all;
+		const char *problem = strstr(lines[i], "given:30") ? joint : "B=2,S=64";
 
-		assert_int_equal(sweep("B=2,S=64", lines[i]), CPA_OK);
+		assert_int_equal(sweep(problem, lines[i]), CPA_OK);
 		all = seen;
 		for (int k = 0; k < all.n; k++) {
 			const struct cpa_config *a = &all.at[k], *b = &seen.at[0];
-			int P = a->ring_degree * a->ulysses_degree;
-			char text[512];
+			char *text = cpa_config_text(a);
 
-			cpa_config_print(a, text, sizeof text);
-			assert_int_equal(sweep("B=2,S=64", text), CPA_OK);
+			assert_non_null(text);
+			assert_int_equal(sweep(problem, text), CPA_OK);
+			free(text);
 			assert_int_equal(seen.n, 1);
 			assert_true(a->variant == b->variant &&
 				a->batch_degree == b->batch_degree &&
@@ -308,13 +365,40 @@ static void what_is_printed_selects_exactly_that(void **state)
 				a->split == b->split && a->split_kv == b->split_kv &&
 				a->order == b->order && a->heads == b->heads &&
 				a->direction == b->direction && a->partials == b->partials);
-			assert_true(same_sizes(a->sizes, b->sizes, P) &&
-				same_sizes(a->sizes_kv, b->sizes_kv, P) &&
+			assert_true(a->nsizes == b->nsizes && a->nsizes_kv == b->nsizes_kv);
+			assert_true(same_sizes(a->sizes, b->sizes, a->nsizes) &&
+				same_sizes(a->sizes_kv, b->sizes_kv, a->nsizes_kv) &&
 				same_sizes(a->head_counts, b->head_counts, a->ulysses_degree));
 			done();
 		}
 		cpa_options_fini(&all.options);
 	}
+}
+
+static void a_long_list_of_sizes_is_printed_whole(void **state)
+{
+	enum { P = 1000 };
+	static int64_t sizes[2 * P];
+	const struct cpa_problem problem = { .Sq = 5, .Skv = 5 };
+	struct cpa_config config = cpa_config_default(CPA_VARIANT_RING_ANYTHING, &problem);
+	char *text;
+	int n = 0;
+
+	(void)state;
+	for (int i = 0; i < 2 * P; i++)
+		sizes[i] = INT64_MAX - i;
+	config.ring_degree = P;
+	config.split = config.split_kv = CPA_SPLIT_GIVEN;
+	config.sizes = config.sizes_kv = sizes;
+	config.nsizes = config.nsizes_kv = 2 * P;
+	text = cpa_config_text(&config);
+	assert_non_null(text);
+	for (const char *c = text; *c; c++)
+		n += *c == ',';
+	assert_int_equal(n, 2 * (2 * P - 1));
+	assert_non_null(strstr(text, ",9223372036854773808 --split-kv given:9223372036854775807,"));
+	assert_string_equal(text + strlen(text) - 20, ",9223372036854773808");
+	free(text);
 }
 
 int main(void)
@@ -327,6 +411,9 @@ int main(void)
 		cmocka_unit_test(empty_batch_groups_come_by_request),
 		cmocka_unit_test(fixed_degrees_choose_among_the_default_worlds),
 		cmocka_unit_test(given_sizes_fix_how_many_ranks_a_group_has),
+		cmocka_unit_test(given_sizes_are_of_each_split_segment),
+		cmocka_unit_test(sizes_of_the_wrong_number_say_how_many_and_why),
+		cmocka_unit_test(a_long_list_of_sizes_is_printed_whole),
 		cmocka_unit_test(options_reach_the_configuration),
 		cmocka_unit_test(idle_ranks_are_named),
 		cmocka_unit_test(a_visitor_can_stop),

@@ -173,11 +173,11 @@ static enum cpa_fake_mode mode_of(uint64_t seed)
 /* Partials that a row merges: one for each hop, and one more for replicated keys beside split ones. */
 static int npartials(const struct cpa_problem *p, const struct cpa_config *config)
 {
-	bool keys = p->Sq != p->Skv && !p->kv_replicated;
-	const struct cpa_segment *at = keys ? p->segments_kv : p->kv_replicated ? NULL : p->segments;
-	int n = keys ? p->nsegments_kv : at ? p->nsegments : 0;
+	struct cpa_segment whole;
+	int n;
+	const struct cpa_segment *at = cpa_problem_segments(p, true, &whole, &n);
 	bool split = false, replicated = false;
-	for (int i = 0; i < n && at; i++) {
+	for (int i = 0; i < n; i++) {
 		split |= !at[i].replicated && at[i].length > 0;
 		replicated |= at[i].replicated && at[i].length > 0;
 	}

@@ -19,6 +19,7 @@ static void add_result(struct cpa_verify_session *s, struct cpa_result *result)
 	if (cpa_result_list_add(&s->results, result) == CPA_OK)
 		return;
 	free(result->counts);
+	free(result->reproduce);
 	if (s->status == CPA_OK)
 		s->status = cpa_fail(&s->error, CPA_NO_MEMORY, "out of memory for results");
 }
@@ -123,11 +124,25 @@ static void put_quoted(struct cpa_text *text, const char *word)
 	cpa_text_put(text, "'");
 }
 
-void cpa_verify_print_line(const struct cpa_options *o, const char *file, const char *name,
-	const struct cpa_config *config, const struct cpa_verify_trace *trace, char *line,
-	size_t size)
+/* Enough for all of the line but its configuration. */
+static size_t line_size(const struct cpa_options *o, const char *file, const char *name)
 {
-	char selects[1024];
+	enum { WORDS = 512, QUOTED = 4 }; /* one character may take four */
+	size_t n = strlen(o->device) + (o->fault ? strlen(o->fault) : 0);
+	n += file ? strlen(file) + strlen(name) : strlen(o->problem_text);
+	return WORDS + QUOTED * n;
+}
+
+char *cpa_verify_line(const struct cpa_options *o, const char *file, const char *name,
+	const struct cpa_config *config, const struct cpa_verify_trace *trace)
+{
+	char *selects = cpa_config_text(config);
+	size_t size = line_size(o, file, name) + (selects ? strlen(selects) : 0);
+	char *line = selects ? malloc(size) : NULL;
+	if (!line) {
+		free(selects);
+		return NULL;
+	}
 	struct cpa_text text = cpa_text_begin(line, size);
 	cpa_text_put(&text, "cpattn verify ");
 	if (file) {
@@ -145,13 +160,14 @@ void cpa_verify_print_line(const struct cpa_options *o, const char *file, const 
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(o->dtype));
 	if (strcmp(o->device, "cpu") != 0)
 		cpa_text_put(&text, " --device %s", o->device);
-	cpa_config_print(config, selects, sizeof selects);
 	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, selects,
 		trace->interleavings, trace->seed);
 	if (o->rows)
 		cpa_text_put(&text, " --rows %" PRId64, o->rows);
 	if (o->fault)
 		cpa_text_put(&text, " --fault %s", o->fault);
+	free(selects);
+	return line;
 }
 
 /* ---- one call ---- */
@@ -182,9 +198,8 @@ static void run_configurations(struct cpa_verify_call *call, struct cpa_verifier
 		cpa_verifier_run(verifier, &call->configs[i], &result, &trace);
 		result.problem = call->problem;
 		if (result.verdict == CPA_VERDICT_WRONG)
-			cpa_verify_print_line(s->options, call->file, call->name,
-				&result.config, &trace, result.reproduce,
-				sizeof result.reproduce);
+			result.reproduce = cpa_verify_line(s->options, call->file,
+				call->name, &result.config, &trace);
 		if (result.verdict == CPA_VERDICT_RIGHT || result.verdict == CPA_VERDICT_WRONG)
 			s->ran[call->configs[i].variant] = true;
 		add_result(s, &result);

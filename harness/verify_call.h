@@ -41,9 +41,9 @@ typedef enum cpa_status cpa_verify_fill(void *context, const struct cpa_problem 
 /* All configurations of the call; results go to the session. */
 void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, void *context);
 
-/* The command line that repeats one configuration.  file NULL: of options->problem_text. */
-void cpa_verify_print_line(const struct cpa_options *options, const char *file,
-	const char *name, const struct cpa_config *config, const struct cpa_verify_trace *trace,
-	char *line, size_t size);
+/* The command line that repeats one configuration.  file NULL: of options->problem_text.  The caller's
+ * to free; NULL when out of memory. */
+char *cpa_verify_line(const struct cpa_options *options, const char *file, const char *name,
+	const struct cpa_config *config, const struct cpa_verify_trace *trace);
 
 #endif

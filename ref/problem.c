@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 static enum cpa_status check_sizes(const struct cpa_problem *problem, struct cpa_error *error)
 {
@@ -265,4 +266,52 @@ enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_
 enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem)
 {
 	return problem->dtype == CPA_DTYPE_FP64 ? CPA_DTYPE_FP64 : CPA_DTYPE_FP32;
+}
+
+const struct cpa_segment *cpa_problem_segments(const struct cpa_problem *problem, bool keys,
+	struct cpa_segment *whole, int *n)
+{
+	bool self = problem->Sq == problem->Skv;
+
+	*n = keys && !self ? problem->nsegments_kv : problem->nsegments;
+	if (keys && !self && problem->segments_kv)
+		return problem->segments_kv;
+	if ((!keys || self) && problem->segments)
+		return problem->segments;
+	*n = 1;
+	*whole = (struct cpa_segment){ .length = keys ? problem->Skv : problem->Sq };
+	return whole;
+}
+
+int cpa_problem_nsplit(const struct cpa_problem *problem, bool keys)
+{
+	struct cpa_segment whole;
+	int n, count = 0;
+	const struct cpa_segment *at = cpa_problem_segments(problem, keys, &whole, &n);
+
+	for (int i = 0; i < n; i++)
+		count += !at[i].replicated;
+	return count;
+}
+
+void cpa_problem_print_split(const struct cpa_problem *problem, bool keys, char *text, size_t size)
+{
+	struct cpa_segment whole;
+	int n, count = cpa_problem_nsplit(problem, keys), seen = 0;
+	const struct cpa_segment *at = cpa_problem_segments(problem, keys, &whole, &n);
+	size_t used = (size_t) snprintf(text, size, "%d split segment%s of %s", count,
+		count == 1 ? "" : "s", keys ? "keys" : "queries");
+
+	for (int i = 0; i < n && used < size; i++) {
+		if (at[i].replicated || at[i].name[0] == '\0')
+			continue;
+		if (seen++ == 4) {
+			used += (size_t) snprintf(text + used, size - used, ", ...");
+			break;
+		}
+		used += (size_t) snprintf(text + used, size - used, "%s%.20s",
+			seen > 1 ? ", " : " (", at[i].name);
+	}
+	if (seen > 0 && used < size)
+		snprintf(text + used, size - used, ")");
 }

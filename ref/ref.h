@@ -131,9 +131,17 @@ struct cpa_problem {
 	 * too where Sq = Skv; segments_kv is for keys where Sq != Skv.  Replicated keys never travel. */
 	const struct cpa_segment *segments, *segments_kv;
 	int nsegments, nsegments_kv;
-	bool kv_replicated; /* short for one replicated segment of keys */
-	bool lse;           /* whether lse is an output */
+	bool lse; /* whether lse is an output */
 };
+
+/* The segments of queries or keys, *n of them; *whole, one split segment without a name, where the
+ * problem lists none. */
+const struct cpa_segment *cpa_problem_segments(const struct cpa_problem *problem, bool keys,
+	struct cpa_segment *whole, int *n);
+/* How many of them are split. */
+int cpa_problem_nsplit(const struct cpa_problem *problem, bool keys);
+/* "2 split segments of keys (text, image)": for sentences; cut to fit. */
+void cpa_problem_print_split(const struct cpa_problem *problem, bool keys, char *text, size_t size);
 
 /* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t, and a rule as
  * described above; the elements of a mask are not looked at.  CPA_INVALID. */

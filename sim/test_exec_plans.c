@@ -210,6 +210,7 @@ static void check_counts(const struct rig *rig)
 	}
 }
 
+static const struct cpa_segment whole_keys = { "keys", 6, true };
 static const struct cpa_problem problems[] = {
 	{ .B = 2,
 		.Sq = 24,
@@ -250,7 +251,8 @@ static const struct cpa_problem problems[] = {
 		.Dv = 2,
 		.scale = 1,
 		.lse = true,
-		.kv_replicated = true },
+		.segments_kv = &whole_keys,
+		.nsegments_kv = 1 },
 };
 
 static const int degrees[][3] = { { 1, 1, 1 }, { 1, 2, 1 }, { 1, 5, 1 }, { 1, 1, 2 },
