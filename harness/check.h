@@ -71,6 +71,10 @@ enum cpa_status cpa_check_part(const struct cpa_checked *checked, struct cpa_rec
 	int i, int rank, const struct cpa_check_rules *rules, struct cpa_arena *arena,
 	struct cpa_check_part *part, struct cpa_error *error);
 
+/* What the rows of a rank (rank -1: of the one device) are judged by. */
+struct cpa_bound_run cpa_check_bound(const struct cpa_checked *checked, int rank,
+	enum cpa_arithmetic_name arithmetic, enum cpa_partials partials);
+
 /* Faults that could not have shown in this run, whatever it did: "A01: the blocks of each row
  * weigh alike" and so on.  A list in arena, ended by NULL.  From FAULTS: settings under which a
  * real fault passes. */

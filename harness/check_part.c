@@ -279,7 +279,7 @@ static enum cpa_status compare_inputs(const struct cpa_checked *checked,
 
 /* ---- one part ---- */
 
-static struct cpa_bound_run bound_of(const struct cpa_checked *checked, int rank,
+struct cpa_bound_run cpa_check_bound(const struct cpa_checked *checked, int rank,
 	enum cpa_arithmetic_name arithmetic, enum cpa_partials partials)
 {
 	const struct cpa_call *call = checked->call;
@@ -324,7 +324,7 @@ static enum cpa_status find_what_would_do(struct judging *j, const struct output
 		/* TF32 allows nearly anything; that is for the user to say. */
 		if (a == CPA_ARITHMETIC_TF32)
 			break;
-		j->bound = bound_of(
+		j->bound = cpa_check_bound(
 			j->checked, part->rank, (enum cpa_arithmetic_name)a, rules->partials);
 		status = judge_both(j, outputs, &trial, false, error);
 		if (status == CPA_OK && trial.right) {
@@ -343,7 +343,7 @@ enum cpa_status cpa_check_part(const struct cpa_checked *checked, struct cpa_rec
 	struct output outputs[2] = {{.x = NULL}, {.x = NULL}};
 	struct judging j = {.checked = checked,
 		.arena = arena,
-		.bound = bound_of(checked, rank, rules->arithmetic, rules->partials)};
+		.bound = cpa_check_bound(checked, rank, rules->arithmetic, rules->partials)};
 	const struct cpa_deviation none = {NAN, NAN, NAN, NAN, NAN, -1, -1, -1, -1};
 	enum cpa_status status = CPA_OK;
 	*part = (struct cpa_check_part){

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "harness/diagnose_report.h"
 #include "harness/result_parts.h"
 #include "harness/text.h"
 
@@ -253,6 +254,8 @@ void cpa_check_print(FILE *out, const struct cpa_result_list *list, int first, i
 			print_heads(out, "lse", &list->at[i].part->lse_wrong);
 		}
 	}
+	if (list->at[first].diagnosis)
+		cpa_diagnosis_print(out, list->at[first].diagnosis);
 	for (int i = first; i < end; i++)
 		print_texts(
 			out, "finding:", list->at[i].part->findings, list->at[i].part->nfindings);

@@ -6,6 +6,7 @@
 
 #include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_report.h"
 #include "harness/walk.h"
 
 struct session {
@@ -69,18 +70,25 @@ static bool add_part(struct session *s, const char *file, const char *name,
 	return add(s, &result);
 }
 
+static struct cpa_check_rules rules_of(const struct session *s, const struct cpa_checked *checked)
+{
+	const struct cpa_options *o = s->options;
+	struct cpa_check_rules rules = {
+		.arithmetic = cpa_arithmetic_default(checked->call->problem.dtype),
+		.partials = o->partials};
+	if (o->arithmetic)
+		cpa_arithmetic_parse(o->arithmetic, &rules.arithmetic);
+	return rules;
+}
+
 /* The one device, then every rank of the file. */
 static enum cpa_status check_parts(struct session *s, const char *file, const char *name,
 	const struct cpa_checked *checked, struct cpa_recording *recording, int i,
 	struct cpa_error *error)
 {
-	const struct cpa_options *o = s->options;
 	const struct cpa_call *call = checked->call;
-	struct cpa_check_rules rules = {.arithmetic = cpa_arithmetic_default(call->problem.dtype),
-		.partials = o->partials};
+	struct cpa_check_rules rules = rules_of(s, checked);
 	enum cpa_status status = CPA_OK;
-	if (o->arithmetic)
-		cpa_arithmetic_parse(o->arithmetic, &rules.arithmetic);
 	for (int rank = -1; rank < call->world && status == CPA_OK; rank++) {
 		struct cpa_check_part part;
 		status = cpa_check_part(
@@ -90,6 +98,21 @@ static enum cpa_status check_parts(struct session *s, const char *file, const ch
 			return s->status;
 	}
 	return status;
+}
+
+/* What the wrong ranks have in common. */
+static enum cpa_status diagnose(struct session *s, int first, const struct cpa_checked *checked,
+	struct cpa_recording *recording, int i, struct cpa_error *error)
+{
+	struct cpa_check_rules rules = rules_of(s, checked);
+	bool wrong = false;
+	for (int n = first; n < s->list.n; n++)
+		wrong |= s->list.at[n].part->rank >= 0 &&
+			s->list.at[n].verdict == CPA_VERDICT_WRONG;
+	if (!wrong || s->options->command != CPA_COMMAND_DIAGNOSE)
+		return CPA_OK;
+	return cpa_diagnosis_make(
+		checked, recording, i, &rules, &s->arena, &s->list.at[first].diagnosis, error);
 }
 
 static void report(struct session *s, int first, const struct cpa_checked *checked)
@@ -115,6 +138,8 @@ static bool check_call(
 		status = cpa_fail(&error, CPA_UNSUPPORTED,
 			"holds no outputs: neither o nor lse, nor ranks that do; cpattn verify "
 			"runs the variants on its inputs");
+	if (status == CPA_OK)
+		status = diagnose(s, first, &checked, recording, i, &error);
 	if (status == CPA_OK)
 		report(s, first, &checked);
 	else if (s->status == CPA_OK)

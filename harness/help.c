@@ -46,6 +46,9 @@ static const struct cpa_command_info command_table[] = {
 		"judges recorded outputs, of one device and of every rank: right or wrong, and where",
 		"  cpattn check data/recordings/peers/*.h5\n"
 		"  cpattn check data/recordings/tiny_ranks.h5 --json -\n" },
+	{ "diagnose", CPA_COMMAND_DIAGNOSE, "cpattn diagnose FILE...  [options]",
+		"names the fault that explains what is wrong with recorded outputs of ranks",
+		"  cpattn diagnose data/recordings/peers/yunchang_torch_math_ring_p3_fp32.h5\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -77,7 +80,7 @@ const char *cpa_command_list(void)
 
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "diagnose", "merge", "probe", "bench",
+	static const char *const names[] = { "merge", "probe", "bench",
 		"simulate", "report" };
 
 	static char text[200];

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "harness/commands.h"
 #include "harness/options_table.h"
 
 /* Random problems bring their own tensors and dtypes, and are too many to list. */
@@ -159,7 +160,8 @@ static enum cpa_status check_recordings(struct cpa_options *o, struct cpa_error 
 		o->partials = CPA_PARTIALS_BLOCK; /* what the kernels of others return */
 	if (o->nfiles == 0)
 		return cpa_fail(error, CPA_INVALID,
-			"check needs a recording that holds outputs: cpattn check FILE");
+			"%s needs a recording that holds outputs: cpattn %s FILE",
+			cpa_command_name(o->command), cpa_command_name(o->command));
 	return check_file_names(o, error);
 }
 
@@ -170,7 +172,7 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 
 	if (options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN)
 		status = check_inputs(options, fill_asked, error);
-	if (options->command == CPA_COMMAND_CHECK)
+	if (options->command == CPA_COMMAND_CHECK || options->command == CPA_COMMAND_DIAGNOSE)
 		status = check_recordings(options, error);
 	if (status == CPA_OK)
 		status = check_outputs(options, error);

@@ -288,7 +288,8 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 
 #define V (1u << CPA_COMMAND_VERIFY)
 #define P (1u << CPA_COMMAND_PLAN)
-#define C (1u << CPA_COMMAND_CHECK)
+/* diagnose is check, and then asks why. */
+#define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 
 static const struct cpa_option_info option_table[] = {
 	{ "--problem", "P", V | P, set_problem,

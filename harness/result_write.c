@@ -9,6 +9,7 @@
 
 #include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_report.h"
 #include "harness/json.h"
 #include "harness/output.h"
 #include "harness/result_formats.h"
@@ -274,6 +275,8 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 	}
 	if (r->part)
 		cpa_check_put_json(json, r);
+	if (r->diagnosis)
+		cpa_diagnosis_put_json(json, r->diagnosis);
 	cpa_json_end_object(json);
 }
 
