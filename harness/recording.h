@@ -90,4 +90,20 @@ enum cpa_status cpa_recording_write(const char *path, const char *call, const st
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
 	struct cpa_error *error);
 
+/* A distributed run to be written with a call: how it was set up, and what its ranks held. */
+struct cpa_run_part {
+	struct cpa_held held;
+	const void *data; /* [nbatches, ntokens, nheads, dim] of held.dtype, dense; lse without dim */
+};
+struct cpa_recorded_run {
+	const struct cpa_recorded_config *config; /* NULL: none */
+	int world;
+	const struct cpa_run_part *parts; /* [nparts]; ranks that have none are left out */
+	int nparts;
+};
+/* Like cpa_recording_write(), with the ranks of a run.  data: q k v o lse.  run NULL: none. */
+enum cpa_status cpa_recording_write_run(const char *path, const char *call,
+	const struct cpa_problem *problem, const void *const data[5], const struct cpa_recorded_run *run,
+	const char *source, struct cpa_error *error);
+
 #endif
