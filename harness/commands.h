@@ -11,9 +11,12 @@
 int cpa_cmd_verify(const struct cpa_options *options);
 int cpa_cmd_random(const struct cpa_options *options); /* verify --random */
 int cpa_cmd_plan(const struct cpa_options *options);
+int cpa_cmd_check(const struct cpa_options *options); /* and diagnose */
 int cpa_cmd_list(const struct cpa_options *options);
 int cpa_cmd_help(enum cpa_command about);
 int cpa_cmd_version(void);
+
+const char *cpa_command_name(enum cpa_command command); /* "verify" */
 
 /* "cpattn: <sentence>" on stderr, on one line whatever the text holds; returns 2. */
 int cpa_complain(const struct cpa_error *error);

@@ -7,6 +7,7 @@
 
 #include "harness/commands.h"
 #include "harness/options_table.h"
+#include "harness/text.h"
 
 #ifndef CPA_VERSION
 #define CPA_VERSION "0.1.0"
@@ -41,6 +42,13 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn plan --problem S=4096,H=32 --ranks 8 --best bytes\n"
 		"  cpattn plan --model flux.1-dev --size 1024x1024 --ranks 4\n"
 		"  cpattn plan --problem S=64,H=8 --variant ring --ranks 2 --format dot\n" },
+	{ "check", CPA_COMMAND_CHECK, "cpattn check FILE...  [options]",
+		"judges recorded outputs, of one device and of every rank: right or wrong, and where",
+		"  cpattn check data/recordings/peers/*.h5\n"
+		"  cpattn check data/recordings/tiny_ranks.h5 --json -\n" },
+	{ "diagnose", CPA_COMMAND_DIAGNOSE, "cpattn diagnose FILE...  [options]",
+		"names the fault that explains what is wrong with recorded outputs of ranks",
+		"  cpattn diagnose data/recordings/peers/yunchang_torch_math_ring_p3_fp32.h5\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -50,14 +58,39 @@ const struct cpa_command_info *cpa_command_info(int i)
 	return i >= 0 && i < COUNT(command_table) ? &command_table[i] : NULL;
 }
 
+const char *cpa_command_name(enum cpa_command command)
+{
+	for (int i = 0; i < COUNT(command_table); i++)
+		if (command_table[i].command == command)
+			return command_table[i].name;
+	return "none";
+}
+
+const char *cpa_command_list(void)
+{
+	static char text[160];
+	struct cpa_text list = cpa_text_begin(text, sizeof text);
+	int n = COUNT(command_table) - 1; /* help comes last, and is not counted */
+
+	for (int i = 0; i < n; i++)
+		cpa_text_put(&list, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ",
+			command_table[i].name);
+	return text;
+}
+
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "check", "diagnose", "merge", "probe", "bench",
+	static const char *const names[] = { "merge", "probe", "bench",
 		"simulate", "report" };
 
+	static char text[200];
+
 	for (int i = 0; i < COUNT(names); i++)
-		if (strcmp(name, names[i]) == 0)
-			return "is not in this version yet; this one has list, verify and plan";
+		if (strcmp(name, names[i]) == 0) {
+			snprintf(text, sizeof text,
+				"is not in this version yet; this one has %s", cpa_command_list());
+			return text;
+		}
 	return NULL;
 }
 
@@ -146,7 +179,7 @@ static void print_problem_keys(void)
 
 static void print_command(const struct cpa_command_info *info)
 {
-	bool any = false;
+	bool any = false, problems = false;
 
 	printf("usage: %s\n\n%s\n\n", info->usage, info->summary);
 	for (int i = 0; cpa_option_info(i); i++) {
@@ -160,8 +193,9 @@ static void print_command(const struct cpa_command_info *info)
 		printf("%s  %-22s  %s\n", any ? "" : "options (default):\n", left,
 			option->help);
 		any = true;
+		problems |= strcmp(option->name, "--problem") == 0;
 	}
-	if (any)
+	if (problems)
 		print_problem_keys();
 	printf("%sexamples:\n%s", any ? "\n" : "", info->examples);
 }

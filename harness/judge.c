@@ -165,12 +165,8 @@ int64_t cpa_find_not_finite(
 
 /* ---- judging ---- */
 
-struct place {
-	int64_t batch, token, head, dim;
-};
-
-/* Where |error| / bound is largest so far. */
-static void note(struct cpa_deviation *worst, double error, double bound, struct place at)
+void cpa_deviation_note(
+	struct cpa_deviation *worst, double error, double bound, struct cpa_place at)
 {
 	double ratio = error == 0.0 ? 0.0 : error / bound;
 	if (isnan(ratio)) /* never written */
@@ -205,7 +201,7 @@ struct judging {
 
 /* The hard rule on one row of o; returns |o - o*|^2. */
 static double judge_o(struct cpa_deviation *worst, const struct cpa_bound *bound,
-	const double *got, const double *want, int64_t Dv, struct place at)
+	const double *got, const double *want, int64_t Dv, struct cpa_place at)
 {
 	double square = 0.0, ratio = worst->ratio;
 	for (int64_t d = 0; d < Dv; d++) {
@@ -214,14 +210,14 @@ static double judge_o(struct cpa_deviation *worst, const struct cpa_bound *bound
 		square += error * error;
 		if (!(error <= allowed * ratio)) { /* seldom; NaN comes here too */
 			at.dim = d;
-			note(worst, error, allowed, at);
+			cpa_deviation_note(worst, error, allowed, at);
 			ratio = worst->ratio;
 		}
 	}
 	return square;
 }
 
-static double lse_error(double got, double want)
+double cpa_lse_error(double got, double want)
 {
 	if (isinf(want)) /* a row that sees no key: exactly -inf */
 		return got == want ? 0.0 : isnan(got) ? NAN : INFINITY;
@@ -229,10 +225,10 @@ static double lse_error(double got, double want)
 }
 
 static void judge_lse(struct judging *j, const struct cpa_bound *bound,
-	const struct cpa_row *row, struct place at, struct tally *tally)
+	const struct cpa_row *row, struct cpa_place at, struct tally *tally)
 {
-	double error = lse_error(j->lse[at.head], row->lse);
-	note(&j->out->lse, error, bound->lse, at);
+	double error = cpa_lse_error(j->lse[at.head], row->lse);
+	cpa_deviation_note(&j->out->lse, error, bound->lse, at);
 	if (!(error <= tally->lse_max))
 		tally->lse_max = error;
 	if (isinf(row->lse))
@@ -265,7 +261,7 @@ static void judge_token(struct judging *j, int64_t b, int64_t i)
 	for (int64_t h = 0; h < p->Hq; h++) {
 		int64_t row = (b * truth->n + i) * p->Hq + h;
 		struct tally *tally = &j->heads[h];
-		struct place place = {b, t, h, 0};
+		struct cpa_place place = {b, t, h, 0};
 		struct cpa_bound bound;
 		cpa_bound_row(&j->run->bound, &truth->rows[row], truth->o_norm[row], &bound);
 		tally->o_square += judge_o(&j->out->o, &bound, j->got + h * p->Dv,
@@ -315,8 +311,8 @@ static void judge_written(struct judging *j)
 	j->out->o_written = at < 0;
 	if (at >= 0) {
 		int64_t row = at / p->Dv;
-		note(&j->out->o, NAN, NAN,
-			(struct place){row / p->Hq / p->Sq, row / p->Hq % p->Sq, row % p->Hq,
+		cpa_deviation_note(&j->out->o, NAN, NAN,
+			(struct cpa_place){row / p->Hq / p->Sq, row / p->Hq % p->Sq, row % p->Hq,
 				at % p->Dv});
 	}
 	at = j->run->lse
@@ -324,8 +320,8 @@ static void judge_written(struct judging *j)
 		     : -1;
 	j->out->lse_written = at < 0;
 	if (at >= 0)
-		note(&j->out->lse, NAN, NAN,
-			(struct place){at / p->Hq / p->Sq, at / p->Hq % p->Sq, at % p->Hq, 0});
+		cpa_deviation_note(&j->out->lse, NAN, NAN,
+			(struct cpa_place){at / p->Hq / p->Sq, at / p->Hq % p->Sq, at % p->Hq, 0});
 }
 
 static const struct cpa_deviation no_deviation = {.rel_l2 = NAN,

@@ -56,6 +56,15 @@ struct cpa_judge_run {
 enum cpa_status cpa_judge(const struct cpa_truth *truth, const struct cpa_judge_run *run,
 	struct cpa_judgement *judgement, struct cpa_error *error);
 
+struct cpa_place {
+	int64_t batch, token, head, dim;
+};
+/* Keeps in *worst where error over bound is largest; NaN counts as infinite.  worst->ratio starts at -1. */
+void cpa_deviation_note(
+	struct cpa_deviation *worst, double error, double bound, struct cpa_place at);
+/* |got - want|; where want is -inf only -inf is 0, all else infinite. */
+double cpa_lse_error(double got, double want);
+
 /* Of an array: the first element that is NaN or infinite (-inf passes when asked for); -1:
  * none. */
 int64_t cpa_find_not_finite(

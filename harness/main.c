@@ -86,6 +86,9 @@ static int dispatch(const struct cpa_options *options)
 		return cpa_cmd_list(options);
 	case CPA_COMMAND_VERIFY:
 		return cpa_cmd_verify(options);
+	case CPA_COMMAND_CHECK:
+	case CPA_COMMAND_DIAGNOSE:
+		return cpa_cmd_check(options);
 	case CPA_COMMAND_PLAN:
 		return cpa_cmd_plan(options);
 	case CPA_COMMAND_HELP:

@@ -125,15 +125,14 @@ static enum cpa_status unknown_command(const char *word, struct cpa_error *error
 
 	if (word[0] == '\0')
 		return cpa_fail(error, CPA_INVALID,
-			"the command is empty; expected list, verify or plan");
+			"the command is empty; expected %s", cpa_command_list());
 	if (cpa_later_command(word))
 		return cpa_fail(error, CPA_INVALID, "the command %s %s", word,
 			cpa_later_command(word));
 	if (word[0] == '-')
 		return cpa_fail(error, CPA_INVALID,
-			"a command comes first, before '%.60s': cpattn list, verify or plan "
-			"(see cpattn --help)",
-			word);
+			"a command comes first, before '%.60s': cpattn %s (see cpattn --help)",
+			word, cpa_command_list());
 	if (length > 3 && strcmp(word + length - 3, ".h5") == 0)
 		return cpa_fail(error, CPA_INVALID,
 			"a command comes first; did you mean cpattn verify %.200s?", word);
@@ -141,9 +140,8 @@ static enum cpa_status unknown_command(const char *word, struct cpa_error *error
 		names[n++] = cpa_command_info(i)->name;
 	cpa_suggest_text(word, names, n, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID,
-		"unknown command '%.60s'%s (expected list, verify or plan; see "
-		"cpattn --help)",
-		word, near);
+		"unknown command '%.60s'%s (expected %s; see cpattn --help)",
+		word, near, cpa_command_list());
 }
 
 static enum cpa_status read_help(struct cpa_options *o, const char *about,
@@ -317,8 +315,8 @@ enum cpa_status cpa_options_parse(int argc, char **argv, struct cpa_options *opt
 		return status;
 	if (argc < 2)
 		return cpa_fail(error, CPA_INVALID,
-			"a command is missing: cpattn list, verify or plan (see cpattn "
-			"--help)");
+			"a command is missing: cpattn %s (see cpattn --help)",
+			cpa_command_list());
 	if (strcmp(argv[1], "--version") == 0 && argc > 2)
 		return cpa_fail(error, CPA_INVALID,
 			"--version stands alone, and '%.60s' follows it", argv[2]);

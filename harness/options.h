@@ -7,7 +7,8 @@
 #include "dist/schedule.h"
 
 enum cpa_command {
-	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_HELP,
+	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_CHECK,
+	CPA_COMMAND_DIAGNOSE,	CPA_COMMAND_HELP,
 	CPA_COMMAND_VERSION
 };
 enum cpa_rotate_choice { CPA_ROTATE_CHOICE_DEFAULT, CPA_ROTATE_CHOICE_P2P, CPA_ROTATE_CHOICE_ALLGATHER,
@@ -52,12 +53,14 @@ struct cpa_options {
 	struct cpa_int_list head_counts;
 	int direction;
 	enum cpa_partials partials;
+	bool has_partials;
 	enum cpa_mesh mesh;
 	const char *device, *comm;  /* default "cpu", "fake" */
 	bool device_asked, comm_asked;
 	int interleavings;          /* default 2 */
 	uint64_t interleaving_seed; /* --interleaving-seed: first seed; what a reproduction line names */
-	int64_t rows;               /* 0: the default of COMMAND */
+	int64_t rows;               /* 0: the default of COMMAND; --all: INT64_MAX */
+	const char *arithmetic;     /* check --arithmetic NAME; NULL: by the dtype */
 
 	const char *json, *junit, *csv; /* paths, "-" for stdout; NULL: none */
 	enum cpa_format format;         /* of plan */

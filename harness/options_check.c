@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "harness/commands.h"
 #include "harness/options_table.h"
 
 /* Random problems bring their own tensors and dtypes, and are too many to list. */
@@ -41,6 +42,18 @@ static enum cpa_status check_model(const struct cpa_options *o, struct cpa_error
 		"--model brings its own sizes and dtype; leave out %.60s, or --model", other);
 }
 
+static enum cpa_status check_file_names(const struct cpa_options *o, struct cpa_error *error)
+{
+	for (int i = 0; i < o->nfiles; i++) {
+		if (o->files[i][0] == '\0')
+			return cpa_fail(error, CPA_INVALID, "a file name is empty");
+		if (strcmp(o->files[i], "-") == 0)
+			return cpa_fail(error, CPA_INVALID,
+				"a recording cannot be read from stdin; name its file");
+	}
+	return CPA_OK;
+}
+
 static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,
 	struct cpa_error *error)
 {
@@ -65,13 +78,8 @@ static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked
 	if (o->command == CPA_COMMAND_PLAN && o->nfiles > 1)
 		return cpa_fail(error, CPA_INVALID, "plan takes one recording, not %d",
 			o->nfiles);
-	for (int i = 0; i < o->nfiles; i++) {
-		if (o->files[i][0] == '\0')
-			return cpa_fail(error, CPA_INVALID, "a file name is empty");
-		if (strcmp(o->files[i], "-") == 0)
-			return cpa_fail(error, CPA_INVALID,
-				"a recording cannot be read from stdin; name its file");
-	}
+	if (check_file_names(o, error) != CPA_OK)
+		return CPA_INVALID;
 	if (o->has_problem && o->has_dtype)
 		return cpa_fail(error, CPA_INVALID,
 			"--dtype converts the tensors of a recording; in a problem "
@@ -140,6 +148,18 @@ static enum cpa_status check_given(const struct cpa_options *o, struct cpa_error
 	return CPA_OK;
 }
 
+/* Only what was recorded can be checked. */
+static enum cpa_status check_recordings(struct cpa_options *o, struct cpa_error *error)
+{
+	if (!o->has_partials)
+		o->partials = CPA_PARTIALS_BLOCK; /* what the kernels of others return */
+	if (o->nfiles == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"%s needs a recording that holds outputs: cpattn %s FILE",
+			cpa_command_name(o->command), cpa_command_name(o->command));
+	return check_file_names(o, error);
+}
+
 enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	struct cpa_error *error)
 {
@@ -147,6 +167,8 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 
 	if (options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN)
 		status = check_inputs(options, fill_asked, error);
+	if (options->command == CPA_COMMAND_CHECK || options->command == CPA_COMMAND_DIAGNOSE)
+		status = check_recordings(options, error);
 	if (status == CPA_OK)
 		status = check_outputs(options, error);
 	if (status == CPA_OK)

@@ -196,8 +196,10 @@ static enum cpa_status set_partials(struct cpa_options *o, const char *value,
 		names[i] = cpa_partials_name((enum cpa_partials)i);
 	status = cpa_parse_name("--partials", value, names, COUNT(names), NULL, 0, &index,
 		error);
-	if (status == CPA_OK)
+	if (status == CPA_OK) {
 		o->partials = (enum cpa_partials)index;
+		o->has_partials = true;
+	}
 	return status;
 }
 
@@ -218,6 +220,8 @@ static enum cpa_status set_mesh(struct cpa_options *o, const char *value,
 
 #define V (1u << CPA_COMMAND_VERIFY)
 #define P (1u << CPA_COMMAND_PLAN)
+/* diagnose is check, and then asks why. */
+#define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 
 static const struct cpa_option_info config_table[] = {
 	{ "--ranks", "LIST", V | P, set_ranks, "worlds: 2-8,12 (2-8)" },
@@ -239,7 +243,8 @@ static const struct cpa_option_info config_table[] = {
 		"balanced groups ceil given:6,3,3,3 (balanced)" },
 	{ "--direction", "WAY", V | P, set_direction,
 		"up: to rank r+1; down: to rank r-1 (up)" },
-	{ "--partials", "HOW", V | P, set_partials, "fp32 block all (fp32)" },
+	{ "--partials", "HOW", V | P | C, set_partials,
+		"fp32 block all: in what type partials are kept (fp32; in check block)" },
 	{ "--mesh", "ORDER", V | P, set_mesh,
 		"batch,ring,ulysses or batch,ulysses,ring, outer to inner" },
 };

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/check.h"
 #include "harness/fault.h"
 #include "harness/parse.h"
 #include "kernels/kernels.h"
@@ -168,6 +169,31 @@ static enum cpa_status set_rows(struct cpa_options *o, const char *value,
 	return cpa_parse_int("--rows", value, 1, INT64_MAX, &o->rows, error);
 }
 
+static enum cpa_status set_all(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	(void)value;
+	(void)error;
+	o->rows = INT64_MAX;
+	return CPA_OK;
+}
+
+static enum cpa_status set_arithmetic(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	const char *names[CPA_NARITHMETICS];
+	int index;
+	enum cpa_status status;
+
+	for (int i = 0; i < CPA_NARITHMETICS; i++)
+		names[i] = cpa_arithmetic_name((enum cpa_arithmetic_name)i);
+	status = cpa_parse_name("--arithmetic", value, names, CPA_NARITHMETICS, NULL, 0, &index,
+		error);
+	if (status == CPA_OK)
+		o->arithmetic = names[index];
+	return status;
+}
+
 static enum cpa_status set_fault(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
@@ -262,6 +288,8 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 
 #define V (1u << CPA_COMMAND_VERIFY)
 #define P (1u << CPA_COMMAND_PLAN)
+/* diagnose is check, and then asks why. */
+#define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 
 static const struct cpa_option_info option_table[] = {
 	{ "--problem", "P", V | P, set_problem,
@@ -276,24 +304,28 @@ static const struct cpa_option_info option_table[] = {
 	{ "--seed", "N", V, set_seed, "seed of made tensors and of --random (1)" },
 	{ "--dtype", "X", V | P, set_dtype,
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
-	{ "--call", "GLOB", V | P, set_call, "only calls of a file whose name matches" },
+	{ "--call", "GLOB", V | P | C, set_call, "only calls of a file whose name matches" },
 	{ "--device", "NAME", V, set_device, "what computes: ref cpu (cpu)" },
 	{ "--comm", "NAME", V, set_comm, "what carries messages: fake (fake)" },
 	{ "--interleavings", "N", V, set_interleavings,
 		"schedules of the fake communicator (2)" },
 	{ "--interleaving-seed", "N", V, set_interleaving_seed, "the first of them (1)" },
-	{ "--rows", "N", V, set_rows,
+	{ "--rows", "N", V | C, set_rows,
 		"query rows compared, at least (all; 256 in large problems)" },
+	{ "--all", NULL, C, set_all, "all of them, however long it takes" },
+	{ "--arithmetic", "NAME", C, set_arithmetic,
+		"what the run computed in: fp64 fp32 tensor tf32 (by the dtype)" },
 	{ "--fault", "NAME", V, set_fault,
 		"plants a fault, to see it caught; list faults names them" },
 	{ "--rank", "LIST", P, set_print_ranks, "prints the operations of these ranks" },
 	{ "--best", "WHAT", P, set_best,
 		"bytes work memory: meshes of each world, best first" },
 	{ "--format", "FORM", P, set_format, "text json dot (text)" },
-	{ "--json", "FILE", V | P, set_json, "writes the results as JSON; - for stdout" },
-	{ "--junit", "FILE", V | P, set_junit, "writes them as JUnit XML" },
-	{ "--csv", "FILE", V | P, set_csv, "writes them as CSV" },
-	{ "--verbose", NULL, V | P, set_verbose, "a line for each configuration" },
+	{ "--json", "FILE", V | P | C, set_json, "writes the results as JSON; - for stdout" },
+	{ "--junit", "FILE", V | P | C, set_junit, "writes them as JUnit XML" },
+	{ "--csv", "FILE", V | P | C, set_csv, "writes them as CSV" },
+	{ "--verbose", NULL, V | P | C, set_verbose,
+		"a line for each configuration; in check for each wrong head" },
 };
 
 const struct cpa_option_info *cpa_option_info(int i)

@@ -28,6 +28,9 @@ struct cpa_command_info {
 };
 const struct cpa_command_info *cpa_command_info(int i); /* NULL past the end */
 
+/* "list, verify or plan": all commands but help. */
+const char *cpa_command_list(void);
+
 /* What only the whole line shows: inputs, outputs and sizes that contradict each other. */
 enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	struct cpa_error *error);

@@ -379,37 +379,60 @@ static enum cpa_status read_all(struct reading *reading, struct cpa_range batche
 	return status;
 }
 
+/* Opens path/tensor, reads batches x tokens of it and closes it. */
+static enum cpa_status read_tensor(struct cpa_recording *recording, const struct cpa_recording_entry *entry,
+	const char *path, const char *tensor, struct reading *reading, struct cpa_range batches,
+	const struct cpa_spans *tokens, struct cpa_error *error)
+{
+	struct cpa_h5_array array;
+	enum cpa_status status;
+
+	reading->allowed = strcmp(tensor, "lse") == 0 ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE;
+	reading->bhsd = entry->bhsd;
+	status = cpa_recording_tensor(recording, entry, path, tensor, &array, &reading->shape, error);
+	if (status != CPA_OK)
+		return status;
+	assert(batches.start >= 0 && batches.end <= reading->shape.B);
+	assert(tokens->n == 0 ||
+	       (cpa_spans_min(tokens) >= 0 && cpa_spans_max(tokens) < reading->shape.S));
+	reading->array = &array;
+	status = read_all(reading, batches, tokens, error);
+	cpa_h5_array_close(&array);
+	return status;
+}
+
 enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const char *tensor,
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
 	struct cpa_error *error)
 {
-	const bool lse = strcmp(tensor, "lse") == 0;
-	struct reading reading = {.to = to, .dst = dst,
-		.allowed = lse ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE};
+	struct reading reading = {.to = to, .dst = dst};
 	struct cpa_recording_entry *entry;
-	struct cpa_h5_array array;
 	enum cpa_status status;
 
 	assert(i >= 0 && i < recording->ncalls);
-	assert(lse || (strlen(tensor) == 1 && strchr("qkvo", *tensor)));
+	assert(strcmp(tensor, "lse") == 0 || (strlen(tensor) == 1 && strchr("qkvo", *tensor)));
 	entry = &recording->calls[i];
 	status = reach(recording, entry, CPA_STAGE_SHAPED, error);
 	if (status != CPA_OK)
 		return status;
 	if (!cpa_recording_has(&entry->links, tensor))
 		return cpa_fail(error, CPA_INVALID, "%s/%s: missing, and asked for", entry->where, tensor);
-	status = cpa_recording_tensor(recording, entry, entry->where, tensor, &array, &reading.shape, error);
-	if (status != CPA_OK)
-		return status;
-	assert(batches.start >= 0 && batches.end <= reading.shape.B);
-	assert(tokens->n == 0 ||
-	       (cpa_spans_min(tokens) >= 0 && cpa_spans_max(tokens) < reading.shape.S));
-	reading.array = &array;
-	reading.bhsd = entry->bhsd;
 	reading.rope = *tensor == 'q' ? &entry->rope_q : &entry->rope_k;
 	if ((*tensor != 'q' && *tensor != 'k') || !reading.rope->positions)
 		reading.rope = NULL;
-	status = read_all(&reading, batches, tokens, error);
-	cpa_h5_array_close(&array);
-	return status;
+	return read_tensor(recording, entry, entry->where, tensor, &reading, batches, tokens, error);
+}
+
+enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, const struct cpa_held *held,
+	enum cpa_dtype to, void *dst, struct cpa_error *error)
+{
+	struct cpa_span all = {0, held->ntokens, held->ntokens, 1};
+	struct cpa_spans tokens = {.at = &all, .n = held->ntokens > 0};
+	struct reading reading = {.to = to, .dst = dst};
+	char path[CPA_H5_WHERE];
+
+	assert(i >= 0 && i < recording->ncalls);
+	snprintf(path, sizeof path, "%s/ranks/%d", recording->calls[i].where, held->rank);
+	return read_tensor(recording, &recording->calls[i], path, held->tensor, &reading,
+		(struct cpa_range){0, held->nbatches}, &tokens, error);
 }

@@ -13,6 +13,26 @@
 
 struct cpa_recording;
 
+/* How a distributed run was set up, as far as the file says. */
+struct cpa_recorded_config {
+	int64_t batch_degree, ring_degree, ulysses_degree; /* 1 where the file is silent */
+	int rotate;                 /* enum cpa_rotate of dist/; -1: not said */
+	int convert_to_fp32;        /* 0, 1; -1: not said */
+	int split;                  /* enum cpa_split; -1: not said */
+	int order;                  /* enum cpa_order; -1: not said */
+	const int64_t *sizes;       /* [ring x ulysses] of split given; NULL: none */
+	const char *system, *variant, *backend, *mesh; /* free text; NULL: none */
+};
+
+/* What one rank of a distributed run held of one tensor, as stored: ids are global, -1 is padding. */
+struct cpa_held {
+	int rank;
+	char tensor[4];      /* "q" "k" "v" "o" "lse" */
+	enum cpa_dtype dtype;
+	int64_t nbatches, ntokens, nheads, dim; /* of lse 1 */
+	const int64_t *batches, *tokens, *heads; /* [nbatches] [ntokens] [nheads] */
+};
+
 /* One call of an open file; strings and lists live as long as the recording. */
 struct cpa_call {
 	const char *name;          /* "00_layer1" */
@@ -23,6 +43,10 @@ struct cpa_call {
 	int nsegments, nsegments_kv;
 	const struct cpa_segment *segments, *segments_kv;
 	int nranks;                /* groups under ranks/; 0: none */
+	int world;                 /* ranks that the run had, those that are not in the file too */
+	const struct cpa_recorded_config *config; /* NULL: none */
+	int nheld;
+	const struct cpa_held *held; /* by rank, then in the order q k v o lse */
 	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
 };
@@ -51,6 +75,11 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
 	struct cpa_error *error);
 
+/* All that the rank held, padding included, into dst [nbatches, ntokens, nheads, dim] of dtype `to`, dense
+ * BSHD whatever the layout of the file.  q and k are as stored, not turned by positions. */
+enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, const struct cpa_held *held,
+	enum cpa_dtype to, void *dst, struct cpa_error *error);
+
 /*
  * Writes a file with one call, to a temporary name beside path that is renamed when complete.
  * The file is made in memory first, which takes about twice its size for a moment.
@@ -60,5 +89,21 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
 	struct cpa_error *error);
+
+/* A distributed run to be written with a call: how it was set up, and what its ranks held. */
+struct cpa_run_part {
+	struct cpa_held held;
+	const void *data; /* [nbatches, ntokens, nheads, dim] of held.dtype, dense; lse without dim */
+};
+struct cpa_recorded_run {
+	const struct cpa_recorded_config *config; /* NULL: none */
+	int world;
+	const struct cpa_run_part *parts; /* [nparts]; ranks that have none are left out */
+	int nparts;
+};
+/* Like cpa_recording_write(), with the ranks of a run.  data: q k v o lse.  run NULL: none. */
+enum cpa_status cpa_recording_write_run(const char *path, const char *call,
+	const struct cpa_problem *problem, const void *const data[5], const struct cpa_recorded_run *run,
+	const char *source, struct cpa_error *error);
 
 #endif

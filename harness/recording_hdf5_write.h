@@ -77,6 +77,15 @@ void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char
 		H5Screate_simple(1, &extent, NULL), values);
 }
 
+void cpa_h5_write_integer_table(struct cpa_h5 *file, const char *path, const char *attribute, int64_t nrows,
+	int64_t ncolumns, const int64_t *values)
+{
+	const hsize_t extent[2] = {(hsize_t)nrows, (hsize_t)ncolumns};
+
+	write_values(file, path, attribute, H5Tcopy(H5T_STD_I64LE), H5T_NATIVE_INT64,
+		H5Screate_simple(2, extent, NULL), values);
+}
+
 void cpa_h5_write_integer(struct cpa_h5 *file, const char *path, const char *attribute, int64_t value)
 {
 	write_attribute(file, path, attribute, H5Tcopy(H5T_STD_I64LE), H5T_NATIVE_INT64, &value);

@@ -1,12 +1,14 @@
 /*
- * recording_ranks.c - the rules for what the ranks of a distributed run held: config, spans, and that
- * their outputs cover every (batch item, token, head) exactly once.
+ * recording_ranks.c - the rules for what the ranks of a distributed run held: spans, and that their
+ * outputs cover every (batch item, token, head) exactly once.
  */
 #include "harness/recording_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { NTENSORS = 5 }; /* that a rank may hold */
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
@@ -102,6 +104,7 @@ struct cover {
 	unsigned char *held;
 	bool *replicated; /* [Sq] */
 	bool any;         /* some rank has an o */
+	int rank;         /* that is being looked at */
 };
 
 static enum cpa_status cover_init(struct cover *cover, const struct cpa_call *call,
@@ -174,11 +177,43 @@ static enum cpa_status cover_check(const struct cover *cover, const char *ranks,
 	return CPA_OK;
 }
 
+/* ---- what was held --------------------------------------------------------------------------- */
+
+/* The ids of an axis one by one. */
+static const int64_t *list_ids(struct cpa_arena *arena, const struct axis *axis)
+{
+	int64_t *ids = cpa_arena_alloc(arena, ((size_t)axis->total + 1) * sizeof *ids), n = 0;
+
+	for (int64_t i = 0; ids && i < axis->nrows; i++)
+		for (int64_t j = 0; j < axis->rows[3 * i + 1]; j++)
+			ids[n++] = axis->rows[3 * i] + j * axis->rows[3 * i + 2];
+	return ids;
+}
+
+/* axes: batches, tokens, heads. */
+static enum cpa_status keep_held(struct cpa_recording *recording, struct cpa_recording_entry *entry, int rank,
+	const char *name, const struct cpa_recording_shape *shape, const struct axis axes[3],
+	struct cpa_error *error)
+{
+	struct cpa_held *held = &entry->held[entry->call.nheld];
+
+	*held = (struct cpa_held){.rank = rank, .dtype = shape->dtype, .nbatches = shape->B,
+		.ntokens = shape->S, .nheads = shape->H, .dim = shape->D};
+	snprintf(held->tensor, sizeof held->tensor, "%s", name);
+	held->batches = list_ids(&recording->arena, &axes[0]);
+	held->tokens = list_ids(&recording->arena, &axes[1]);
+	held->heads = list_ids(&recording->arena, &axes[2]);
+	if (recording->arena.failed)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	entry->call.nheld++;
+	return CPA_OK;
+}
+
 /* ---- one rank -------------------------------------------------------------------------------- */
 
 /* The spans of one dataset against its shape; o also into cover. */
 static enum cpa_status judge_spans(struct cpa_recording *recording,
-	const struct cpa_recording_entry *entry, const char *rank, const char *name,
+	struct cpa_recording_entry *entry, const char *rank, const char *name,
 	const struct cpa_recording_shape *shape, struct cover *cover, struct cpa_error *error)
 {
 	const struct cpa_problem *problem = &entry->call.problem;
@@ -202,7 +237,10 @@ static enum cpa_status judge_spans(struct cpa_recording *recording,
 				"%s has", (long long)axes[i].total, axes[i].name, (long long)stored[i],
 				dataset);
 	}
-	return strcmp(name, "o") == 0 ? cover_box(cover, rank, axes, error) : CPA_OK;
+	status = keep_held(recording, entry, cover->rank, name, shape, axes, error);
+	if (status != CPA_OK || strcmp(name, "o") != 0)
+		return status;
+	return cover_box(cover, rank, axes, error);
 }
 
 static enum cpa_status judge_tensor(struct cpa_recording *recording, struct cpa_recording_entry *entry,
@@ -236,7 +274,7 @@ static enum cpa_status judge_tensor(struct cpa_recording *recording, struct cpa_
 static enum cpa_status judge_rank(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	const char *ranks, const char *number, struct cover *cover, struct cpa_error *error)
 {
-	static const char *const known[] = {"q", "k", "v", "o", "lse", NULL};
+	static const char *const known[NTENSORS + 1] = {"q", "k", "v", "o", "lse", NULL};
 	char path[CPA_H5_WHERE], prefix[40];
 	struct cpa_h5_names links;
 	enum cpa_status status;
@@ -338,107 +376,22 @@ static enum cpa_status judge_ranks(struct cpa_recording *recording, struct cpa_r
 	status = list_ranks(recording, entry, ranks, list, error);
 	if (status == CPA_OK)
 		status = cover_init(&cover, &entry->call, error);
-	for (int64_t r = 0; status == CPA_OK && r < list->world; r++)
+	entry->call.world = (int)list->world;
+	entry->held = cpa_arena_alloc(&recording->arena,
+		((size_t)entry->call.nranks * NTENSORS + 1) * sizeof *entry->held);
+	entry->call.held = entry->held;
+	if (status == CPA_OK && !entry->held)
+		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	for (int64_t r = 0; status == CPA_OK && r < list->world; r++) {
+		cover.rank = (int)r;
 		if (list->at[r])
 			status = judge_rank(recording, entry, ranks, list->at[r], &cover, error);
+	}
 	if (status == CPA_OK && !list->subset)
 		status = cover_check(&cover, ranks, error);
 	free(cover.held);
 	free(cover.replicated);
 	return status;
-}
-
-/* ---- config ---------------------------------------------------------------------------------- */
-
-static const char *const degree_names[] = {"batch_degree", "ring_degree", "ulysses_degree"};
-
-/* degrees [3] out; world 0: the number of ranks is not known. */
-static enum cpa_status read_degrees(struct cpa_recording *recording, const char *config, int64_t world,
-	int64_t *degrees, struct cpa_error *error)
-{
-	int largest = 0;
-	int64_t product = 1;
-
-	for (int i = 0; i < 3; i++) {
-		enum cpa_status status;
-		bool present;
-
-		degrees[i] = 1;
-		status = cpa_recording_integers(recording, config, degree_names[i], false, 1, &degrees[i],
-			&present, error);
-		if (status != CPA_OK)
-			return status;
-		if (degrees[i] < 1 || degrees[i] > INT32_MAX / product)
-			return cpa_fail(error, CPA_INVALID, "%s@%s: is %lld; expected 1 or more, and a product "
-				"within the number of ranks", config, degree_names[i], (long long)degrees[i]);
-		product *= degrees[i];
-		if (degrees[i] > degrees[largest])
-			largest = i;
-	}
-	if (world > 0 && product != world)
-		return cpa_fail(error, CPA_INVALID, "%s@%s: is %lld; batch %lld x ring %lld x ulysses %lld is "
-			"%lld, expected the number of ranks, %lld", config, degree_names[largest],
-			(long long)degrees[largest], (long long)degrees[0], (long long)degrees[1],
-			(long long)degrees[2], (long long)product, (long long)world);
-	return CPA_OK;
-}
-
-/* sizes: one for each context-parallel rank; with one segment they sum to its length. */
-static enum cpa_status check_sizes(struct cpa_recording *recording, struct cpa_recording_entry *entry,
-	const char *config, const int64_t *degrees, struct cpa_error *error)
-{
-	const int64_t P = degrees[1] * degrees[2], Sq = entry->call.problem.Sq;
-	int64_t *sizes, sum = 0;
-	enum cpa_status status;
-	bool present;
-
-	if (P > CPA_H5_MAX_VALUES || !cpa_h5_attribute_exists(recording->file, config, "sizes"))
-		return CPA_OK;
-	sizes = cpa_arena_alloc(&recording->arena, (size_t)P * sizeof *sizes);
-	if (!sizes)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-	status = cpa_recording_integers(recording, config, "sizes", false, P, sizes, &present, error);
-	for (int64_t i = 0; i < P && status == CPA_OK; i++) {
-		if (sizes[i] < 0 || sizes[i] > Sq)
-			return cpa_fail(error, CPA_INVALID, "%s@sizes: element [%lld] is %lld; expected 0 to "
-				"%lld", config, (long long)i, (long long)sizes[i], (long long)Sq);
-		sum += sizes[i];
-	}
-	if (status == CPA_OK && entry->call.nsegments <= 1 && sum != Sq)
-		return cpa_fail(error, CPA_INVALID, "%s@sizes: sum to %lld; expected %lld, the number of query "
-			"tokens", config, (long long)sum, (long long)Sq);
-	return status;
-}
-
-static enum cpa_status judge_config(struct cpa_recording *recording, struct cpa_recording_entry *entry,
-	int64_t world, struct cpa_error *error)
-{
-	static const char *const known[] = {"batch_degree", "ring_degree", "ulysses_degree", "rotate",
-		"split", "order", "sizes", "convert_to_fp32", "system", "variant", "backend", "mesh", NULL};
-	static const char *const rotates[] = {"allgather", "p2p", "direct", "alltoall", NULL};
-	static const char *const splits[] = {"equal", "balanced", "ceil", "given", NULL};
-	static const char *const orders[] = {"contiguous", "zigzag", "striped", NULL};
-	int64_t degrees[3], convert = 0;
-	char config[CPA_H5_WHERE];
-	struct cpa_h5_names names;
-	enum cpa_status status;
-	bool present;
-	int choice = 0;
-
-	cpa_recording_join(config, entry->where, '/', "config");
-	if ((status = cpa_recording_group(recording, config, &names, error)) != CPA_OK ||
-	    (status = cpa_h5_attributes(recording->file, config, &recording->arena, &names, error)) !=
-		    CPA_OK ||
-	    (status = cpa_recording_choice(recording, config, "rotate", rotates, &choice, error)) != CPA_OK ||
-	    (status = cpa_recording_choice(recording, config, "order", orders, &choice, error)) != CPA_OK ||
-	    (status = cpa_recording_choice(recording, config, "split", splits, &choice, error)) != CPA_OK ||
-	    (status = cpa_recording_integers(recording, config, "convert_to_fp32", true, 1, &convert,
-		     &present, error)) != CPA_OK ||
-	    (status = read_degrees(recording, config, world, degrees, error)) != CPA_OK ||
-	    (status = check_sizes(recording, entry, config, degrees, error)) != CPA_OK)
-		return status;
-	cpa_recording_note_unknown(entry, &names, known, "config@");
-	return CPA_OK;
 }
 
 enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
@@ -450,6 +403,6 @@ enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_
 	if (cpa_recording_has(&entry->links, "ranks"))
 		status = judge_ranks(recording, entry, &list, error);
 	if (status == CPA_OK && cpa_recording_has(&entry->links, "config"))
-		status = judge_config(recording, entry, list.world, error);
+		status = cpa_recording_config(recording, entry, list.world, error);
 	return status;
 }

@@ -4,7 +4,9 @@
  *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
  *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
  *   recording_mask.c   the dense mask and the sink, which are read whole
- *   recording_ranks.c  config and ranks
+ *   recording_ranks.c  what ranks held
+ *   recording_config.c how the run was set up
+ *   recording_write_ranks.c  both, written
  *   recording_guard.c  a child process that looks first
  *   recording_scan.c   element values, and small helpers of all
  */
@@ -40,6 +42,7 @@ struct cpa_recording_entry {
 	struct cpa_h5_names links, attributes;
 	bool bhsd;
 	struct cpa_call call;
+	struct cpa_held *held; /* what call.held points to */
 	struct cpa_recording_rope rope_q, rope_k;
 	struct cpa_recording_text unsupported, notes;
 };
@@ -144,6 +147,11 @@ enum cpa_status cpa_recording_mask_data(struct cpa_recording *recording,
 /* The data of sink. */
 enum cpa_status cpa_recording_sink_data(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
+/* config and ranks/ of a call that is being written at `where`.  False: out of memory. */
+bool cpa_recording_write_ranks(struct cpa_h5 *file, const char *where, const struct cpa_recorded_run *run);
+/* config; world 0: the number of ranks is not known. */
+enum cpa_status cpa_recording_config(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	int64_t world, struct cpa_error *error);
 /* config and ranks/, data included. */
 enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error);

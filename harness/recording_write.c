@@ -5,7 +5,7 @@
  * to the disk and renamed.  Whatever fails, the name keeps what it had before.
  */
 #include "harness/recording.h"
-#include "harness/recording_hdf5.h"
+#include "harness/recording_rules.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -249,11 +249,10 @@ static enum cpa_status check(const char *call, const struct cpa_problem *problem
 	return cpa_problem_check(problem, error);
 }
 
-enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
-	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
-	struct cpa_error *error)
+enum cpa_status cpa_recording_write_run(const char *path, const char *call,
+	const struct cpa_problem *problem, const void *const data[5], const struct cpa_recorded_run *run,
+	const char *source, struct cpa_error *error)
 {
-	const void *const data[5] = {q, k, v, o, lse};
 	struct cpa_h5 *file = NULL;
 	char where[CPA_H5_WHERE / 2];
 	void *image = NULL;
@@ -266,14 +265,24 @@ enum cpa_status cpa_recording_write(const char *path, const char *call, const st
 	if (status != CPA_OK)
 		return status;
 	snprintf(where, sizeof where, "/calls/%s", call);
-	if (write_call(file, where, problem, data, source))
+	if (write_call(file, where, problem, data, source) &&
+	    (!run || cpa_recording_write_ranks(file, where, run)))
 		status = cpa_h5_image(file, &image, &nbytes, error);
 	else
-		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for the mask");
+		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for a recording");
 	cpa_h5_close(file);
 	if (status != CPA_OK)
 		return status;
 	status = replace(path, image, nbytes, error);
 	free(image);
 	return status;
+}
+
+enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
+	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
+	struct cpa_error *error)
+{
+	const void *const data[5] = {q, k, v, o, lse};
+
+	return cpa_recording_write_run(path, call, problem, data, NULL, source, error);
 }

@@ -19,6 +19,8 @@ struct cpa_deviation {
 	int64_t batch, token, head, dim;    /* of the worst element; -1: none */
 };
 
+struct cpa_check_part;
+struct cpa_diagnosis;
 struct cpa_result {
 	const char *file, *call;            /* borrowed; file NULL for --problem */
 	bool has_config;                    /* false: the whole call (cannot_tell, unsupported) */
@@ -34,6 +36,9 @@ struct cpa_result {
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
 	double seconds;                     /* NaN in plan */
 	bool has_proof, proved;             /* plan */
+	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
+	const struct cpa_diagnosis *diagnosis; /* diagnose: of the first part of a call; borrowed */
+	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/check_report.h"
+#include "harness/commands.h"
 #include "harness/json.h"
 #include "harness/result_parts.h"
 
@@ -55,11 +57,14 @@ static void put_case(FILE *out, const struct cpa_result *r)
 	static const char *const elements[] = { NULL, "failure", "skipped", "error" };
 	const char *element = elements[r->verdict];
 	char *text = r->has_config ? cpa_config_text(&r->config) : NULL;
+	char part[24] = "all of it";
 
+	if (r->part)
+		cpa_check_name_part(r->part, part, sizeof part);
 	fputs("    <testcase classname=\"", out);
 	put_call(out, r);
 	fputs("\" name=\"", out);
-	put_xml(out, text ? text : "all of it");
+	put_xml(out, text ? text : part);
 	free(text);
 	fprintf(out, "\" time=\"%.6f\"", isfinite(r->seconds) ? r->seconds : 0.0);
 	if (!element) {
@@ -105,7 +110,7 @@ void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
 		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cpattn %s\" "
 		"tests=\"%d\" "
 		"failures=\"%d\" errors=\"%d\" skipped=\"%d\">\n",
-		options->command == CPA_COMMAND_PLAN ? "plan" : "verify", list->n, sum.wrong,
+		cpa_command_name(options->command), list->n, sum.wrong,
 		sum.cannot_tell, sum.unsupported);
 	for (int first = 0; first < list->n; first = cpa_result_call_end(list, first))
 		put_suite(out, list, first, cpa_result_call_end(list, first));
@@ -183,6 +188,16 @@ static void put_totals(FILE *out, const struct cpa_result *r)
 	put_int(out, sum.attended, r->counts);
 }
 
+/* "one device", "rank 3" of check. */
+static void put_part(FILE *out, const struct cpa_check_part *part)
+{
+	char name[24] = "";
+
+	if (part)
+		cpa_check_name_part(part, name, sizeof name);
+	put_text(out, name);
+}
+
 static void put_line(FILE *out, const struct cpa_result *r)
 {
 	const struct cpa_config *c = r->has_config ? &r->config : NULL;
@@ -209,6 +224,7 @@ static void put_line(FILE *out, const struct cpa_result *r)
 	put_totals(out, r);
 	put_number(out, r->seconds);
 	put_text(out, r->has_proof ? r->proved ? "yes" : "no" : NULL);
+	put_part(out, r->part);
 	put_text(out, cpa_verdict_name(r->verdict));
 	put_text(out, r->reason);
 }
@@ -225,7 +241,7 @@ void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	      "head,lse_dim,"
 	      "probe_ratio,bytes_sent_total,bytes_sent_max,messages_total,peak_bytes_max,work_"
 	      "total,work_max,"
-	      "attended_total,seconds,proved,verdict,reason,reproduce\r\n",
+	      "attended_total,seconds,proved,part,verdict,reason,reproduce\r\n",
 		out);
 	for (int i = 0; i < list->n; i++) {
 		const char *reproduce = list->at[i].reproduce;

@@ -7,7 +7,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_report.h"
 #include "harness/json.h"
 #include "harness/output.h"
 #include "harness/result_formats.h"
@@ -145,6 +147,7 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	cpa_json_key(json, "interleaving_seed");
 	cpa_json_uint(json, o->interleaving_seed);
 	put_positive(json, "rows", o->rows);
+	put_string(json, "arithmetic", o->arithmetic);
 	put_string(json, "fault", o->fault);
 	cpa_json_end_object(json);
 }
@@ -287,6 +290,10 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 			cpa_json_null(json);
 		}
 	}
+	if (r->part)
+		cpa_check_put_json(json, r);
+	if (r->diagnosis)
+		cpa_diagnosis_put_json(json, r->diagnosis);
 	cpa_json_end_object(json);
 }
 
@@ -301,7 +308,7 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	cpa_json_object(&json);
 	put_string(&json, "cpattn", cpa_version());
 	put_int(&json, "format", 1);
-	put_string(&json, "command", plan ? "plan" : "verify");
+	put_string(&json, "command", cpa_command_name(options->command));
 	put_machine(&json);
 	put_options(&json, options);
 	cpa_json_key(&json, "results");

@@ -380,6 +380,52 @@ static void names_and_problems_that_cannot_be_recorded_are_refused(void **state)
 				 &error), CPA_INVALID);
 }
 
+/* Uneven shards, pads, striped tokens, some ranks only, and lse of one of them. */
+static void what_ranks_held_reads_back(void **state)
+{
+	const int64_t batches[] = {0, 1}, heads[] = {1, 0}, even[] = {0, 2, 4, 6, -1, -1}, odd[] = {1, 3, 5};
+	const struct cpa_problem problem = {.B = 2, .Sq = 8, .Skv = 8, .Hq = 2, .Hkv = 2, .D = 3, .Dv = 3,
+		.dtype = CPA_DTYPE_FP32, .scale = 0.5, .lse = true};
+	const struct cpa_recorded_config config = {.batch_degree = 1, .ring_degree = 3, .ulysses_degree = 1,
+		.rotate = 1, .split = 1, .order = 2, .convert_to_fp32 = 1, .system = "ours"};
+	float data[2 * 8 * 2 * 3], back[2 * 8 * 2 * 3];
+	struct cpa_run_part parts[] = {
+		{{0, "o", CPA_DTYPE_FP32, 2, 6, 2, 3, batches, even, heads}, data},
+		{{0, "lse", CPA_DTYPE_FP32, 2, 6, 2, 1, batches, even, heads}, data},
+		{{2, "o", CPA_DTYPE_FP32, 2, 3, 2, 3, batches, odd, heads}, data}};
+	const struct cpa_recorded_run run = {&config, 3, parts, 3};
+	const void *const tensors[5] = {data, data, data, NULL, NULL};
+	struct cpa_recording *recording;
+	const struct cpa_call *call;
+	struct cpa_error error = {""};
+
+	(void)state;
+	for (int i = 0; i < 2 * 8 * 2 * 3; i++)
+		data[i] = (float)i / 7;
+	if (cpa_recording_write_run(path, "00_run", &problem, tensors, &run, "test", &error) != CPA_OK ||
+	    cpa_recording_open(path, &recording, &error) != CPA_OK ||
+	    cpa_recording_call(recording, 0, &call, &error) != CPA_OK)
+		fail_msg("%s", error.text);
+	assert_true(call->world == 3 && call->nranks == 2 && call->nheld == 3);
+	assert_true(call->config->ring_degree == 3 && call->config->rotate == 1);
+	assert_true(call->config->split == 1 && call->config->order == 2);
+	assert_true(call->config->convert_to_fp32 == 1 && !call->config->mesh);
+	assert_string_equal(call->config->system, "ours");
+	for (int i = 0; i < 3; i++) {
+		const struct cpa_held *held = &call->held[i], *want = &parts[i].held;
+		size_t n = (size_t)(held->nbatches * held->ntokens * held->nheads * held->dim);
+
+		assert_true(held->rank == want->rank && strcmp(held->tensor, want->tensor) == 0);
+		assert_int_equal(held->ntokens, want->ntokens);
+		assert_memory_equal(held->tokens, want->tokens, (size_t)want->ntokens * sizeof *want->tokens);
+		assert_memory_equal(held->heads, want->heads, 2 * sizeof *want->heads);
+		assert_int_equal(cpa_recording_read_held(recording, 0, held, CPA_DTYPE_FP32, back, &error),
+			CPA_OK);
+		assert_memory_equal(back, data, n * sizeof *data);
+	}
+	cpa_recording_close(recording);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +436,7 @@ int main(void)
 		cmocka_unit_test(a_full_disk_is_reported_and_leaves_what_was_there),
 		cmocka_unit_test(a_directory_that_is_not_there_is_reported),
 		cmocka_unit_test(names_and_problems_that_cannot_be_recorded_are_refused),
+		cmocka_unit_test(what_ranks_held_reads_back),
 	};
 
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -321,7 +321,7 @@ static void csv_has_equal_records(void **state)
 		"\"a&b<c>\"\"d\"\".h5\",00_call,ring,1,4,1,4,p2p,equal,contiguous,balanced,up,"
 		"fp32,fp32,cpu,"
 		"fake,9.9999999999999995e-08,0.5,1,0.5,,0,17,2,5,");
-	assert_holds(text, ",406,103,12,1003,28,7,32,0.25,,right,,");
+	assert_holds(text, ",406,103,12,1003,28,7,32,0.25,,,right,,");
 	assert_holds(text, "\"cpattn verify 'a \"\"b\"\"'\"\r\n");
 	assert_holds(text, ",inf,inf,1,inf,2,");
 	free(text);

@@ -263,10 +263,11 @@ struct cpa_view {
 /* The view of a dense [B, S, H, D] array. */
 struct cpa_view cpa_view_bshd(const void *data, enum cpa_dtype dtype, int64_t S, int64_t H, int64_t D);
 
-/* Of one row, from exact arithmetic: what the bounds of NUMERICS need.  Sums over visible keys. */
 /* A score this far below the largest of its row weighs nothing in any arithmetic, however it is rounded
  * (derived in bound.c): a mask of -3.4e38 says nothing about the accuracy of the keys that it spares. */
 #define CPA_FAR_SCORE 1e4
+
+/* Of one row, from exact arithmetic: what the bounds of NUMERICS need.  Sums over visible keys. */
 struct cpa_row {
 	double lse;       /* -inf when nothing is visible */
 	double max_score; /* max_j s_j */

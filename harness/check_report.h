@@ -1,0 +1,23 @@
+/*
+ * check_report.h - what was found in recorded outputs, for people and for programs.
+ */
+#ifndef CPA_CHECK_REPORT_H
+#define CPA_CHECK_REPORT_H
+
+#include "harness/check.h"
+#include "harness/json.h"
+
+/* "one device", "rank 3" */
+void cpa_check_name_part(const struct cpa_check_part *part, char *text, size_t size);
+/* One or two sentences: what of o and lse is off, by how much, where.  text [size], cut to fit. */
+void cpa_check_reason(const struct cpa_check_part *part, const struct cpa_checked *checked,
+	char *text, size_t size);
+/* The members of a result that only check has. */
+void cpa_check_put_json(struct cpa_json *json, const struct cpa_result *result);
+/* Everything about one call: its parts, findings, blind spots and notes. */
+void cpa_check_print(FILE *out, const struct cpa_result_list *list, int first, int end,
+	const struct cpa_checked *checked, bool verbose);
+/* What could not be told and why, and how much of each verdict. */
+void cpa_check_print_summary(FILE *out, const struct cpa_result_list *list);
+
+#endif

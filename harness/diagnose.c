@@ -1,0 +1,165 @@
+/*
+ * diagnose.c - the search: every hypothesis, every value of its unknowns, on the sampled rows.
+ */
+#include "harness/diagnose.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the bound: a prediction has its own rounding, and so has the run. */
+static const double most_residual = 1.0;
+/* Of the squared error that must be gone: what is left is noise. */
+static const double least_explained = 0.9;
+
+enum { MAX_FINDINGS = 256 };
+
+static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
+	cpa_hypotheses_lengths, cpa_hypotheses_masks, cpa_hypotheses_layout,
+	cpa_hypotheses_groups, cpa_hypotheses_buffers, cpa_hypotheses_branches};
+
+/* Sums over rows, in units of the bounds. */
+struct fit {
+	double before, after; /* squares of observed - right, observed - predicted */
+	double residual;
+	int nrows;
+	bool touched; /* some wrong row is predicted otherwise than right */
+};
+
+static void add_difference(
+	struct fit *fit, double observed, double want, double predicted, double bound)
+{
+	double before = (observed - want) / bound, after = (observed - predicted) / bound;
+
+	if (isinf(observed) || isinf(want) || isinf(predicted)) {
+		before = cpa_lse_error(observed, want) == 0.0 ? 0.0 : 1e3;
+		after = observed == predicted ? 0.0 : 1e3;
+	}
+	fit->before += before * before;
+	fit->after += after * after;
+	if (!(fabs(after) <= fit->residual))
+		fit->residual = isnan(after) ? INFINITY : fabs(after);
+}
+
+static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis *it,
+	const struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
+{
+	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
+		add_difference(fit, row->o[d], row->want[d], o[d],
+			row->bound.o_abs +
+				row->bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
+	if (!isnan(row->lse))
+		add_difference(fit, row->lse, row->truth->lse, lse,
+			fmax(row->bound.lse, 0x1p-24 * fabs(lse)));
+	fit->nrows++;
+}
+
+/* False: some row refutes it. */
+static bool fits(struct cpa_suspect *s, const struct cpa_hypothesis *it, const int64_t *unknown,
+	double *o, struct fit *fit)
+{
+	*fit = (struct fit){0};
+	for (int i = 0; i < s->nrows; i++) {
+		struct cpa_suspect_row *row = &s->rows[i];
+		double lse = NAN;
+		bool touched = it->predict(s, row, unknown, o, &lse);
+
+		if (!touched && row->wrong)
+			return false;
+		if (!touched)
+			continue; /* right, as predicted */
+		fit->touched |= row->wrong;
+		compare_row(s, it, row, o, lse, fit);
+		if (!(fit->residual <= most_residual))
+			return false;
+	}
+	return fit->touched && fit->after <= (1.0 - least_explained) * fit->before;
+}
+
+static void note(struct cpa_suspect *s, const struct cpa_hypothesis *it, const int64_t *unknown,
+	const struct fit *fit, struct cpa_finding *finding)
+{
+	*finding = (struct cpa_finding){.class = it->class,
+		.name = it->name,
+		.probe = it->probe,
+		.rank = -1,
+		.hop = -1,
+		.block = -1,
+		.head = -1,
+		.explained = 1.0 - fit->after / fit->before,
+		.residual = sqrt(fit->after / fit->nrows),
+		.nrows = fit->nrows};
+	memcpy(finding->unknown, unknown, sizeof finding->unknown);
+	snprintf(finding->text, sizeof finding->text, "%s", it->name);
+	if (it->describe)
+		it->describe(s, finding);
+}
+
+static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *it, double *o,
+	struct cpa_finding *findings, int *n)
+{
+	int64_t count[CPA_NUNKNOWNS] = {1, 1, 1, 1}, total = 1;
+
+	if (it->applies && !it->applies(s))
+		return;
+	if (it->unknowns)
+		it->unknowns(s, count);
+	for (int u = 0; u < CPA_NUNKNOWNS; u++)
+		total *= count[u];
+	for (int64_t i = 0; i < total && *n < MAX_FINDINGS; i++) {
+		int64_t unknown[CPA_NUNKNOWNS], rest = i;
+		struct fit fit;
+
+		for (int u = CPA_NUNKNOWNS - 1; u >= 0; u--) {
+			unknown[u] = rest % count[u];
+			rest /= count[u];
+		}
+		if (fits(s, it, unknown, o, &fit))
+			note(s, it, unknown, &fit, &findings[(*n)++]);
+	}
+}
+
+static int compare_findings(const void *a, const void *b)
+{
+	const struct cpa_finding *x = a, *y = b;
+
+	return (x->residual > y->residual) - (x->residual < y->residual);
+}
+
+/* Of one class only the best values of the unknowns, unless others explain as much in another
+ * place. */
+static int count_ties(const struct cpa_finding *findings, int n)
+{
+	int nties = n > 0;
+	/* What is left after the best is the noise of the run. */
+	double noise = n > 0 ? 2.0 * findings[0].residual + 1e-3 : 0.0;
+
+	while (nties < n && findings[nties].residual <= noise)
+		nties++;
+	return nties;
+}
+
+enum cpa_status cpa_diagnose(struct cpa_suspect *s, struct cpa_finding **findings, int *n,
+	int *nties, struct cpa_error *error)
+{
+	double *o = malloc((size_t)s->problem->Dv * sizeof *o);
+	struct cpa_finding *list = cpa_arena_alloc(&s->arena, MAX_FINDINGS * sizeof *list);
+	int found = 0;
+
+	if (!o || !list) {
+		free(o);
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
+	}
+	for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+		for (const struct cpa_hypothesis *it = tables[t]; it->class; it++)
+			try_hypothesis(s, it, o, list, &found);
+	free(o);
+	if (s->arena.failed)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
+	qsort(list, (size_t)found, sizeof *list, compare_findings);
+	*findings = list;
+	*n = found;
+	*nties = count_ties(list, found);
+	return CPA_OK;
+}

@@ -1,0 +1,8 @@
+/*
+ * diagnose_branches.c - H.
+ */
+#include "harness/diagnose.h"
+
+const struct cpa_hypothesis cpa_hypotheses_branches[] = {
+	{0},
+};
