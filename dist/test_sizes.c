@@ -121,7 +121,8 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 		"the direction: it has -1, rank 0 has 1", "the rounding of partials",
 		"the dtype of partials: it has fp64", "the number of split segments of keys",
 		"as many keys as queries",
-		"the branches of guidance: it has 3, rank 0 has 0"};
+		"the branches of guidance: it has 3, rank 0 has 0",
+		"the layout: it has BHSD, rank 0 has BSHD"};
 
 	*says = n < (int)(sizeof all / sizeof *all) ? all[n] : NULL;
 	switch (n) {
@@ -156,6 +157,7 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 	case 28: p->kv_replicated = true; break;
 	case 29: p->Skv = p->Sq + 1; break;
 	case 30: c->guidance = 3; break;
+	case 31: p->layout = CPA_LAYOUT_BHSD; break;
 	default: break;
 	}
 }

@@ -60,6 +60,8 @@ void cpa_case_print(const struct cpa_case *it, char *at)
 	cpa_case_segments_print(&text, ",segments_kv=", &it->segments_kv);
 	if (!it->lse)
 		cpa_text_put(&text, ",lse=no");
+	if (it->layout != CPA_LAYOUT_BSHD)
+		cpa_text_put(&text, ",layout=%s", cpa_layout_name(it->layout));
 }
 
 /* n sizes that sum to S, about a quarter of them 0. */
@@ -95,7 +97,8 @@ void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *proble
 	if (it->split == CPA_SPLIT_GIVEN)
 		c->sizes = give(it->seed, nsplit, P, made->sizes);
 	if (it->split_kv == CPA_SPLIT_GIVEN)
-		c->sizes_kv = give(it->seed + 1, nsplit_kv, P, made->sizes_kv);
+		c->sizes_kv = give(it->seed + (it->layout != CPA_LAYOUT_FUSED), nsplit_kv, P,
+			made->sizes_kv);
 	c->order = it->order;
 	c->heads = it->heads;
 	if (it->heads == CPA_HEADS_GIVEN)
