@@ -13,7 +13,7 @@
 #include "harness/result_parts.h"
 
 static const struct cpa_problem problem = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
-	{ .causal = false }, .lse = true };
+	{ .causal = false }, .lse = true, .layout = CPA_LAYOUT_BHSD };
 static const struct cpa_problem masked = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
 	{ .mask = { .kind = CPA_MASK_BOOL, .data = "" } }, .lse = true };
 
@@ -170,7 +170,7 @@ static void json_has_the_names_of_the_manual(void **state)
 		 "\"ratio\": 0.5, "
 		 "\"soft_ratio\": null, \"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, "
 		 "\"dim\": 5}}"),
-		"\"lse\": null", "\"probe\": {\"ratio\": null}", "\"lse_asked\": true",
+		"\"lse\": null", "\"probe\": {\"ratio\": null}", "\"lse_asked\": true, \"layout\": \"BHSD\"",
 		"\"bytes_sent\": [100, 101, 102, 103]", "\"messages\": [3, 3, 3, 3]",
 		"\"peak_bytes\": [1000, 1001, 1002, 1003]", "\"mask_bytes\": null",
 		"\"work\": [7, 7, 7, 7]", "\"attended\": [8, 8, 8, 8]", "\"seconds\": 0.25",
