@@ -69,6 +69,8 @@ static void a_mistake_is_status_2_one_sentence_and_no_output(void **state)
 		"$CPATTN plan --problem S=64 --ring 4 --ranks 6",
 		"$CPATTN plan --problem S=64 --variant ring --ulysses 2",
 		"$CPATTN plan --problem S=63 --variant ring --ranks 2",
+		"$CPATTN plan --problem S=64,Dv=32,layout=fused --variant ring --ranks 2",
+		"$CPATTN verify --problem S=64,layout=SBHD",
 		("$CPATTN plan --problem S=64 --ring 2 --variant ring_anything --split "
 		"given:9,9"),
 		"$CPATTN plan --problem S=64 --format dot",
@@ -126,6 +128,11 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN list faults", "hop-skipped" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
+		{ "$CPATTN plan --problem S=64,layout=BHSD --ranks 4 --variant ring",
+			"layout BHSD: q, k, v and o are [B, H, S, D], lse [B, H, S]" },
+		{ "$CPATTN plan --problem S=64,layout=fused --ranks 4",
+			"(lse is not an output, layout fused)" },
+		{ "$CPATTN verify --problem S=16,H=4,D=8,layout=fused --ranks 4", ",layout=fused\n" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
 			"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
 			"--order zigzag" },
