@@ -63,7 +63,8 @@ static int find_buffer(const struct cpa_schedule *s, enum cpa_role role, enum cp
 	return -1;
 }
 
-/* All of an input or output as the caller's layout has it: of a fused buffer the heads of one tensor. */
+/* All of an input or output as the caller's layout has it: of a fused buffer the heads of one
+ * tensor. */
 static struct cpa_box shard_box(
 	const struct cpa_check_rank_state *state, int id, enum cpa_tensor tensor)
 {

@@ -11,7 +11,8 @@ enum cpa_status cpa_layout_check_problem(const struct cpa_problem *p, struct cpa
 	if (p->layout != CPA_LAYOUT_FUSED || (!lengths && p->D == p->Dv))
 		return CPA_OK;
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"layout fused is one array [B, S, Hq + 2 Hkv, D], which needs Sq = Skv and D = Dv; "
+		"layout fused is one array [B, S, Hq + 2 Hkv, D], which needs Sq = Skv and D = "
+		"Dv; "
 		"here %s are %lld and %lld; layout BSHD or BHSD would work",
 		lengths ? "Sq and Skv" : "D and Dv", (long long)(lengths ? p->Sq : p->D),
 		(long long)(lengths ? p->Skv : p->Dv));
@@ -32,8 +33,10 @@ static enum cpa_status check_rank(const struct cpa_partition *part, int rank,
 	cpa_spans_print(&q, queries, sizeof queries);
 	cpa_spans_print(&kv, keys, sizeof keys);
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"layout fused needs the same tokens of q, k and v on each rank; rank %d of a group "
-		"would hold queries %s and keys %s; one split of both would work, or layout BSHD or "
+		"layout fused needs the same tokens of q, k and v on each rank; rank %d of a "
+		"group "
+		"would hold queries %s and keys %s; one split of both would work, or layout BSHD "
+		"or "
 		"BHSD",
 		rank, queries, keys);
 }

@@ -7,9 +7,10 @@
 #include "dist/schedule.h"
 
 /* Both: CPA_UNSUPPORTED with the reason and what would work. */
-enum cpa_status cpa_layout_check_problem(const struct cpa_problem *problem, struct cpa_error *error);
+enum cpa_status cpa_layout_check_problem(
+	const struct cpa_problem *problem, struct cpa_error *error);
 /* Of a partition whose tokens are cut. */
-enum cpa_status cpa_layout_check_shards(const struct cpa_partition *partition,
-	struct cpa_error *error);
+enum cpa_status cpa_layout_check_shards(
+	const struct cpa_partition *partition, struct cpa_error *error);
 
 #endif

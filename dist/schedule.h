@@ -114,8 +114,8 @@ struct cpa_partition {
 
 /*
  * CPA_UNSUPPORTED with the reason and what would work, CPA_INVALID for sizes that do not add up.
- * Layout FUSED: whatever the variant, each rank must hold the same tokens of q, k and v, in one order,
- * and D must be Dv.
+ * Layout FUSED: whatever the variant, each rank must hold the same tokens of q, k and v, in one
+ * order, and D must be Dv.
  */
 enum cpa_status cpa_partition_create(const struct cpa_problem *problem, const struct cpa_config *config,
 	struct cpa_partition **partition, struct cpa_error *error);
@@ -157,8 +157,8 @@ struct cpa_content {
 };
 
 enum cpa_role { CPA_ROLE_INPUT, CPA_ROLE_OUTPUT, CPA_ROLE_WORK };
-/* Inputs and outputs have the caller's layout; work and wire buffers are [S, B, H, D], so that a token
- * range with all batches and heads is one run of memory.  lse has D = 1. */
+/* Inputs and outputs have the caller's layout; work and wire buffers are [S, B, H, D], so that a
+ * token range with all batches and heads is one run of memory.  lse has D = 1. */
 struct cpa_buffer {
 	char name[24]; /* unique within the rank */
 	enum cpa_role role;
@@ -256,8 +256,8 @@ struct cpa_strides {
 };
 struct cpa_strides cpa_box_strides(const struct cpa_buffer *buffer, const struct cpa_box *box);
 /* All of an input or output of this rank, wherever it lies; false: the rank has none of it. */
-bool cpa_schedule_find(const struct cpa_schedule *schedule, enum cpa_role role, enum cpa_tensor tensor,
-	struct cpa_box *box);
+bool cpa_schedule_find(const struct cpa_schedule *schedule, enum cpa_role role,
+	enum cpa_tensor tensor, struct cpa_box *box);
 /* All of the buffer. */
 struct cpa_box cpa_box_all(const struct cpa_schedule *schedule, int buffer);
 /* One run of memory in the order of the wire, [S, B, H, D]: what a message box must be. */

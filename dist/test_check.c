@@ -30,7 +30,9 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 {
 	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
 		which == 2 ? 3 : 2, which != 1);
-	p->layout = which == 6 ? CPA_LAYOUT_BHSD : which == 7 ? CPA_LAYOUT_FUSED : CPA_LAYOUT_BSHD;
+	p->layout = which == 6 ? CPA_LAYOUT_BHSD
+		: which == 7   ? CPA_LAYOUT_FUSED
+			       : CPA_LAYOUT_BSHD;
 	if (which == 7)
 		p->Dv = p->D;
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);

@@ -73,15 +73,15 @@ static void compare_ranks(const struct cpa_problem *p, const struct cpa_schedule
 	assert_int_equal(a.mask_bytes, b.mask_bytes);
 	assert_int_equal(sum_nbytes(dense, false), sum_nbytes(other, false));
 	assert_int_equal(b.peak_bytes, sum_nbytes(other, false) + sum_nbytes(other, true));
-	assert_int_equal(b.peak_bytes - a.peak_bytes,
-		sum_nbytes(other, true) - sum_nbytes(dense, true));
+	assert_int_equal(
+		b.peak_bytes - a.peak_bytes, sum_nbytes(other, true) - sum_nbytes(dense, true));
 	for (int kind = CPA_OP_SEND; kind <= CPA_OP_MERGE; kind++)
 		assert_int_equal(count_kind(dense, (enum cpa_op_kind)kind),
 			count_kind(other, (enum cpa_op_kind)kind));
 	expect_no_needless_packing(other);
 	for (int i = 0; i < other->nbuffers; i++)
-		assert_true(
-			other->buffers[i].role != CPA_ROLE_WORK || other->buffers[i].layout == CPA_LAYOUT_SBHD);
+		assert_true(other->buffers[i].role != CPA_ROLE_WORK ||
+			other->buffers[i].layout == CPA_LAYOUT_SBHD);
 }
 
 static void every_layout_is_proved_and_moves_the_same_bytes(void **unused)
@@ -106,7 +106,8 @@ static void every_layout_is_proved_and_moves_the_same_bytes(void **unused)
 				cpa_layout_name(p.layout), error.text);
 		for (int r = 0; r < other.part->W; r++) {
 			compare_ranks(&p, dense.rank[r], other.rank[r]);
-			packed += sum_nbytes(other.rank[r], true) > sum_nbytes(dense.rank[r], true);
+			packed += sum_nbytes(other.rank[r], true) >
+				sum_nbytes(dense.rank[r], true);
 		}
 		planned[which]++;
 		free_world(&dense);
@@ -121,8 +122,15 @@ static void a_ring_packs_its_keys_once(void **unused)
 	(void)unused;
 	for (int layout = CPA_LAYOUT_BSHD; layout <= CPA_LAYOUT_FUSED; layout++)
 		for (int rotate = 0; rotate < 3; rotate++) {
-			struct cpa_problem p = {.B = 1, .Sq = 12, .Skv = 12, .Hq = 4, .Hkv = 2, .D = 8,
-				.Dv = 8, .dtype = CPA_DTYPE_FP32, .scale = 1,
+			struct cpa_problem p = {.B = 1,
+				.Sq = 12,
+				.Skv = 12,
+				.Hq = 4,
+				.Hkv = 2,
+				.D = 8,
+				.Dv = 8,
+				.dtype = CPA_DTYPE_FP32,
+				.scale = 1,
 				.layout = (enum cpa_layout)layout};
 			struct cpa_config c = cpa_config_default(CPA_VARIANT_RING, &p);
 			struct cpa_error error;
@@ -143,8 +151,17 @@ static void a_ring_packs_its_keys_once(void **unused)
 static void fused_inputs_are_one_buffer(void **unused)
 {
 	(void)unused;
-	struct cpa_problem p = {.B = 2, .Sq = 12, .Skv = 12, .Hq = 6, .Hkv = 3, .D = 8, .Dv = 8,
-		.dtype = CPA_DTYPE_BF16, .scale = 1, .lse = true, .layout = CPA_LAYOUT_FUSED};
+	struct cpa_problem p = {.B = 2,
+		.Sq = 12,
+		.Skv = 12,
+		.Hq = 6,
+		.Hkv = 3,
+		.D = 8,
+		.Dv = 8,
+		.dtype = CPA_DTYPE_BF16,
+		.scale = 1,
+		.lse = true,
+		.layout = CPA_LAYOUT_FUSED};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED, &p);
 	struct cpa_error error;
 	struct world w;
@@ -159,11 +176,13 @@ static void fused_inputs_are_one_buffer(void **unused)
 		for (int i = 0; i < s->nbuffers; i++)
 			if (s->buffers[i].role == CPA_ROLE_INPUT) {
 				ninputs++;
-				assert_int_equal(cpa_buffer_nbytes(&s->buffers[i]), 2 * 2 * 12 * 8 * 2);
+				assert_int_equal(
+					cpa_buffer_nbytes(&s->buffers[i]), 2 * 2 * 12 * 8 * 2);
 			}
 		assert_int_equal(ninputs, 1);
 		for (int t = 0; t < 3; t++) {
-			assert_true(cpa_schedule_find(s, CPA_ROLE_INPUT, (enum cpa_tensor)t, &box));
+			assert_true(
+				cpa_schedule_find(s, CPA_ROLE_INPUT, (enum cpa_tensor)t, &box));
 			assert_int_equal(box.head, heads[t][0]);
 			assert_int_equal(box.nheads, heads[t][1]);
 			assert_int_equal(box.ntokens, 2);
@@ -177,7 +196,8 @@ static void fused_inputs_are_one_buffer(void **unused)
 
 /* ---- refusals ---- */
 
-static void expect_refusal(const struct cpa_problem *p, const struct cpa_config *c, const char *words)
+static void expect_refusal(
+	const struct cpa_problem *p, const struct cpa_config *c, const char *words)
 {
 	struct cpa_error error;
 	struct cpa_partition *part;
@@ -192,8 +212,16 @@ static void fused_is_refused_where_one_array_cannot_be(void **unused)
 	static const struct cpa_segment text[2] = {{"a", 5, true}, {"b", 7, false}};
 	static const int64_t sizes[3] = {5, 4, 3}, sizes_kv[3] = {5, 3, 4};
 	for (int v = 0; v < CPA_NVARIANTS; v++) {
-		struct cpa_problem p = {.B = 1, .Sq = 12, .Skv = 12, .Hq = 3, .Hkv = 3, .D = 8, .Dv = 8,
-			.dtype = CPA_DTYPE_FP32, .scale = 1, .layout = CPA_LAYOUT_FUSED};
+		struct cpa_problem p = {.B = 1,
+			.Sq = 12,
+			.Skv = 12,
+			.Hq = 3,
+			.Hkv = 3,
+			.D = 8,
+			.Dv = 8,
+			.dtype = CPA_DTYPE_FP32,
+			.scale = 1,
+			.layout = CPA_LAYOUT_FUSED};
 		struct cpa_config c = cpa_config_default((enum cpa_variant)v, &p);
 		struct cpa_problem odd = p;
 		struct cpa_partition *part;
@@ -208,13 +236,15 @@ static void fused_is_refused_where_one_array_cannot_be(void **unused)
 		expect_refusal(&odd, &c, "D and Dv are 8 and 4");
 		odd = p;
 		odd.kv_replicated = true;
-		expect_refusal(&odd, &c, "rank 0 of a group would hold queries 0-3 and keys 0-11");
+		expect_refusal(
+			&odd, &c, "rank 0 of a group would hold queries 0-3 and keys 0-11");
 		if (!strict) {
 			struct cpa_config d = c;
 			d.split = d.split_kv = CPA_SPLIT_GIVEN;
 			d.sizes = sizes;
 			d.sizes_kv = sizes_kv;
-			expect_refusal(&p, &d, "rank 1 of a group would hold queries 5-8 and keys 5-7");
+			expect_refusal(
+				&p, &d, "rank 1 of a group would hold queries 5-8 and keys 5-7");
 			d.sizes_kv = sizes;
 			assert_int_equal(cpa_partition_create(&p, &d, &part, &error), CPA_OK);
 			cpa_partition_destroy(part);
@@ -233,8 +263,16 @@ static void fused_is_refused_where_one_array_cannot_be(void **unused)
 static void splits_that_give_the_same_shards_are_one_split(void **unused)
 {
 	(void)unused;
-	struct cpa_problem p = {.B = 1, .Sq = 24, .Skv = 24, .Hq = 3, .Hkv = 3, .D = 8, .Dv = 8,
-		.dtype = CPA_DTYPE_FP32, .scale = 1, .layout = CPA_LAYOUT_FUSED};
+	struct cpa_problem p = {.B = 1,
+		.Sq = 24,
+		.Skv = 24,
+		.Hq = 3,
+		.Hkv = 3,
+		.D = 8,
+		.Dv = 8,
+		.dtype = CPA_DTYPE_FP32,
+		.scale = 1,
+		.layout = CPA_LAYOUT_FUSED};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_RING_ANYTHING, &p);
 	struct cpa_partition *part;
 	struct cpa_error error;
@@ -271,8 +309,8 @@ static bool tell(struct cpa_schedule *s, enum cpa_layout layout, enum lie lie)
 		s->buffers[k.buffer].layout = CPA_LAYOUT_SBHD;
 		return true;
 	case OUTPUT_LAYOUT:
-		s->buffers[o.buffer].layout =
-			layout == CPA_LAYOUT_BHSD ? CPA_LAYOUT_BSHD : CPA_LAYOUT_BHSD;
+		s->buffers[o.buffer].layout = layout == CPA_LAYOUT_BHSD ? CPA_LAYOUT_BSHD
+									: CPA_LAYOUT_BHSD;
 		return true;
 	case HEADS_OF_Q:
 		s->buffers[k.buffer].nheads_q--;
@@ -289,12 +327,21 @@ static bool tell(struct cpa_schedule *s, enum cpa_layout layout, enum lie lie)
 static void the_checker_knows_where_inputs_and_outputs_lie(void **unused)
 {
 	(void)unused;
-	static const char *const says[NLIES] = {"the caller's layout is", "the caller's layout is",
-		"heads of q, k and v one behind the other", "they hold q", "is not one run of memory"};
+	static const char *const says[NLIES] = {"the caller's layout is",
+		"the caller's layout is", "heads of q, k and v one behind the other",
+		"they hold q", "is not one run of memory"};
 	for (int l = 0; l < 2; l++)
 		for (int lie = 0; lie < NLIES; lie++) {
-			struct cpa_problem p = {.B = 1, .Sq = 12, .Skv = 12, .Hq = 2, .Hkv = 2, .D = 8,
-				.Dv = 8, .dtype = CPA_DTYPE_FP32, .scale = 1, .lse = true,
+			struct cpa_problem p = {.B = 1,
+				.Sq = 12,
+				.Skv = 12,
+				.Hq = 2,
+				.Hkv = 2,
+				.D = 8,
+				.Dv = 8,
+				.dtype = CPA_DTYPE_FP32,
+				.scale = 1,
+				.lse = true,
 				.layout = others[l]};
 			struct cpa_config c = cpa_config_default(CPA_VARIANT_RING, &p);
 			struct cpa_error error;

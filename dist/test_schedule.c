@@ -68,8 +68,13 @@ static void strides_lead_from_element_to_element_in_every_layout(void **unused)
 			.nbatches = 3,
 			.nheads = 5,
 			.dim = 2};
-		struct cpa_box x = {
-			.token = 1, .ntokens = 3, .step = 2, .batch = 1, .nbatches = 2, .head = 2, .nheads = 3};
+		struct cpa_box x = {.token = 1,
+			.ntokens = 3,
+			.step = 2,
+			.batch = 1,
+			.nbatches = 2,
+			.head = 2,
+			.nheads = 3};
 		struct cpa_strides s = cpa_box_strides(&b, &x);
 		for (int64_t t = 0; t < x.ntokens; t++)
 			for (int64_t n = 0; n < x.nbatches; n++)

@@ -177,10 +177,11 @@ static void spoil_keys(struct cpa_plant *plant, struct cpa_exec *exec, int op,
 			plant->target.inputs.read(plant->target.inputs.context,
 				operand->content.tensor, (struct cpa_range){item, item + 1},
 				&token, row);
-			for (int64_t h = 0; h < operand->box.nheads; h++)
-				memcpy(bytes + (size_t)element(buffer, &operand->box, i, b, h) * e,
-					row + (size_t)(operand->content.heads.start + h) * head,
-					head);
+			for (int64_t h = 0; h < operand->box.nheads; h++) {
+				int64_t to = element(buffer, &operand->box, i, b, h);
+				int64_t from = operand->content.heads.start + h;
+				memcpy(bytes + (size_t)to * e, row + (size_t)from * head, head);
+			}
 		}
 	}
 	if (row && before && bytes) {

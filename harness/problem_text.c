@@ -19,7 +19,8 @@ static const struct {
 } keys[NKEYS] = { { "B", "2" }, { "H", "8" }, { "Hq", "8" }, { "Hkv", "2" }, { "D", "64" },
 	{ "Dv", "64" }, { "S", "64" }, { "Sq", "64" }, { "Skv", "64" }, { "dtype", "fp32" },
 	{ "scale", "0.125" }, { "causal", "yes" }, { "offset", "64" }, { "lse", "no" },
-	{ "layout", "BHSD" }, { "window", "128:0" }, { "key_lengths", "64" }, { "documents", "0:64" },
+	{ "layout", "BHSD" },
+	{ "window", "128:0" }, { "key_lengths", "64" }, { "documents", "0:64" },
 	{ "mask", "bool:1x1x1xK:1" }, { "sink", "0.5" },
 	{ "segments", "text:16:replicated/image:48:split" },
 	{ "segments_kv", "text:16:replicated/image:48:split" } };

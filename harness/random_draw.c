@@ -161,7 +161,8 @@ void cpa_case_draw_problem(struct cpa_case *it, int P, uint64_t *state)
 				    : CPA_FILL_NORMAL;
 	it->seed = 1 + (uint64_t)below(state, 1000000);
 	it->interleaving_seed = 1 + (uint64_t)below(state, 1000);
-	it->layout = (enum cpa_layout)PICK(state, CPA_LAYOUT_BSHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED);
+	it->layout = (enum cpa_layout)PICK(
+		state, CPA_LAYOUT_BSHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED);
 	if (it->layout == CPA_LAYOUT_FUSED && (it->Sq != it->Skv || it->D != it->Dv))
 		it->layout = CPA_LAYOUT_BSHD;
 	it->N = it->R = it->U = it->direction = 1;

@@ -132,7 +132,8 @@ static void what_works_says_nothing_on_stderr(void **state)
 			"layout BHSD: q, k, v and o are [B, H, S, D], lse [B, H, S]" },
 		{ "$CPATTN plan --problem S=64,layout=fused --ranks 4",
 			"(lse is not an output, layout fused)" },
-		{ "$CPATTN verify --problem S=16,H=4,D=8,layout=fused --ranks 4", ",layout=fused\n" },
+		{ "$CPATTN verify --problem S=16,H=4,D=8,layout=fused --ranks 4",
+			",layout=fused\n" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
 			"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
 			"--order zigzag" },

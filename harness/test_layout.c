@@ -34,7 +34,7 @@ static void set_up(struct bench *b, const struct cpa_problem *problem, const cha
 	for (int t = 0; t < 3; t++) {
 		enum cpa_tensor tensor = (enum cpa_tensor)t;
 		b->in[t] = malloc((size_t)(problem->B * cpa_tensor_ntokens(problem, tensor)) *
-				  cpa_token_nbytes(problem, tensor));
+			cpa_token_nbytes(problem, tensor));
 		cpa_inputs_fill(problem, CPA_FILL_NORMAL, 3, tensor, b->in[t]);
 	}
 	assert_int_equal(cpa_device_create(device, &b->device, &error), CPA_OK);
@@ -92,8 +92,8 @@ static void expect_same_bits(struct bench *b, struct cpa_config config)
 	for (int layout = CPA_LAYOUT_BHSD; layout <= CPA_LAYOUT_FUSED; layout++) {
 		if (layout == CPA_LAYOUT_FUSED && !can_be_fused(&b->problem))
 			continue;
-		assert_int_equal(runs,
-			run(b, &problem, config, (enum cpa_layout)layout, &ranks, o, lse));
+		assert_int_equal(
+			runs, run(b, &problem, config, (enum cpa_layout)layout, &ranks, o, lse));
 		if (runs) {
 			assert_memory_equal(o, b->o, b->o_nbytes);
 			assert_memory_equal(lse, b->lse, b->lse_nbytes);
@@ -110,14 +110,15 @@ static void sweep(struct bench *b)
 {
 	static const struct {
 		int N, R, U;
-	} meshes[] = {{1, 1, 1}, {1, 3, 1}, {2, 4, 1}, {1, 1, 2}, {2, 1, 3}, {1, 2, 2}, {2, 3, 2}};
+	} meshes[] = {
+		{1, 1, 1}, {1, 3, 1}, {2, 4, 1}, {1, 1, 2}, {2, 1, 3}, {1, 2, 2}, {2, 3, 2}};
 	for (int v = 0; v < CPA_NVARIANTS; v++)
 		for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
 			for (int rotate = 0; rotate < 3; rotate++) {
-				const struct cpa_variant_info *info =
-					cpa_variant_info((enum cpa_variant)v);
-				struct cpa_config c =
-					cpa_config_default((enum cpa_variant)v, &b->problem);
+				const struct cpa_variant_info *info = cpa_variant_info(
+					(enum cpa_variant)v);
+				struct cpa_config c = cpa_config_default(
+					(enum cpa_variant)v, &b->problem);
 				c.batch_degree = meshes[m].N;
 				c.ring_degree = meshes[m].R;
 				c.ulysses_degree = meshes[m].U;
@@ -140,9 +141,17 @@ static void all_layouts_give_the_same_bits(void **state)
 	(void)state;
 	for (int d = 0; cpa_device_name(d); d++)
 		for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++) {
-			const struct cpa_problem problem = {.B = 2, .Sq = 24, .Skv = 24, .Hq = 12,
-				.Hkv = 6, .D = 16, .Dv = 16, .dtype = (enum cpa_dtype)dtype,
-				.scale = 0.3, .rule = {.causal = true}, .lse = true};
+			const struct cpa_problem problem = {.B = 2,
+				.Sq = 24,
+				.Skv = 24,
+				.Hq = 12,
+				.Hkv = 6,
+				.D = 16,
+				.Dv = 16,
+				.dtype = (enum cpa_dtype)dtype,
+				.scale = 0.3,
+				.rule = {.causal = true},
+				.lse = true};
 			struct bench b;
 			set_up(&b, &problem, cpa_device_name(d));
 			sweep(&b);
@@ -151,18 +160,28 @@ static void all_layouts_give_the_same_bits(void **state)
 		}
 }
 
-/* Uneven shards and heads, text on every rank, keys of another length and width, one of a kind. */
+/* Uneven shards and heads, text on every rank, keys of another length and width, one of a kind.
+ */
 static void uneven_and_replicated_ones_too(void **state)
 {
 	(void)state;
 	static const struct cpa_segment text[2] = {{"text", 5, true}, {"image", 26, false}};
 	static const struct cpa_segment keys[2] = {{"text", 6, true}, {"image", 11, false}};
 	for (int i = 0; i < 4; i++) {
-		struct cpa_problem problem = {.B = i == 3 ? 1 : 3, .Sq = 31, .Skv = i == 2 ? 17 : 31,
-			.Hq = i == 3 ? 1 : 5, .Hkv = i == 3 ? 1 : 5, .D = 9, .Dv = i == 2 ? 4 : 9,
-			.dtype = i == 1 ? CPA_DTYPE_BF16 : CPA_DTYPE_FP32, .scale = 0.3, .lse = true,
-			.segments = i == 0 ? NULL : text, .nsegments = 2,
-			.segments_kv = i == 2 ? keys : NULL, .nsegments_kv = 2};
+		struct cpa_problem problem = {.B = i == 3 ? 1 : 3,
+			.Sq = 31,
+			.Skv = i == 2 ? 17 : 31,
+			.Hq = i == 3 ? 1 : 5,
+			.Hkv = i == 3 ? 1 : 5,
+			.D = 9,
+			.Dv = i == 2 ? 4 : 9,
+			.dtype = i == 1 ? CPA_DTYPE_BF16 : CPA_DTYPE_FP32,
+			.scale = 0.3,
+			.lse = true,
+			.segments = i == 0 ? NULL : text,
+			.nsegments = 2,
+			.segments_kv = i == 2 ? keys : NULL,
+			.nsegments_kv = 2};
 		struct bench b;
 		set_up(&b, &problem, "cpu");
 		sweep(&b);
@@ -180,11 +199,19 @@ static double at(const void *whole, int64_t S, int64_t H, int64_t D, int64_t b, 
 	return ((const double *)whole)[((b * S + t) * H + h) * D + d];
 }
 
-static const struct cpa_problem small = {.B = 2, .Sq = 6, .Skv = 6, .Hq = 4, .Hkv = 2, .D = 3,
-	.Dv = 3, .dtype = CPA_DTYPE_FP64, .scale = 0.5, .lse = true};
+static const struct cpa_problem small = {.B = 2,
+	.Sq = 6,
+	.Skv = 6,
+	.Hq = 4,
+	.Hkv = 2,
+	.D = 3,
+	.Dv = 3,
+	.dtype = CPA_DTYPE_FP64,
+	.scale = 0.5,
+	.lse = true};
 
-static const double *memory_of(const struct cpa_ranks *ranks, int rank, enum cpa_role role,
-	enum cpa_tensor tensor)
+static const double *memory_of(
+	const struct cpa_ranks *ranks, int rank, enum cpa_role role, enum cpa_tensor tensor)
 {
 	int buffer = cpa_exec_find(ranks->execs[rank], role, tensor);
 	assert_true(buffer >= 0);
@@ -209,10 +236,13 @@ static void lse_in_BHSD_is_batch_head_token(void **state)
 			for (int64_t h = 0; h < 4; h++)
 				for (int64_t t = 0; t < 3; t++) {
 					int64_t row = (n * 4 + h) * 3 + t, token = 3 * rank + t;
-					assert_true(lse[row] == at(b.lse, 6, 4, 1, n, token, h, 0));
-					assert_true(o[3 * row + 2] == at(b.o, 6, 4, 3, n, token, h, 2));
-					assert_true(h >= 2 || k[((n * 2 + h) * 3 + t) * 3 + 1] ==
-								      at(b.in[1], 6, 2, 3, n, token, h, 1));
+					assert_true(
+						lse[row] == at(b.lse, 6, 4, 1, n, token, h, 0));
+					assert_true(o[3 * row + 2] ==
+						at(b.o, 6, 4, 3, n, token, h, 2));
+					assert_true(h >= 2 ||
+						k[((n * 2 + h) * 3 + t) * 3 + 1] ==
+							at(b.in[1], 6, 2, 3, n, token, h, 1));
 				}
 	}
 	cpa_ranks_fini(&ranks);
@@ -234,11 +264,15 @@ static void a_fused_token_is_the_heads_of_q_then_k_then_v(void **state)
 		assert_ptr_equal(qkv, memory_of(&ranks, rank, CPA_ROLE_INPUT, CPA_TENSOR_K));
 		assert_ptr_equal(qkv, memory_of(&ranks, rank, CPA_ROLE_INPUT, CPA_TENSOR_V));
 		for (int64_t i = 0; i < 2 * 3 * 8 * 3; i++) {
-			int64_t n = i / (3 * 8 * 3), t = 3 * rank + i / (8 * 3) % 3, h = i / 3 % 8;
+			int64_t n = i / (3 * 8 * 3), t = 3 * rank + i / (8 * 3) % 3,
+				h = i / 3 % 8;
 			int part = h < 4 ? 0 : h < 6 ? 1 : 2;
-			assert_true(qkv[i] == at(b.in[part], 6, part ? 2 : 4, 3, n, t,
-						      part == 0 ? h : part == 1 ? h - 4 : h - 6,
-						      i % 3));
+			assert_true(qkv[i] ==
+				at(b.in[part], 6, part ? 2 : 4, 3, n, t,
+					part == 0	    ? h
+						: part == 1 ? h - 4
+							    : h - 6,
+					i % 3));
 		}
 	}
 	cpa_ranks_fini(&ranks);

@@ -156,7 +156,8 @@ static void look(struct seen *seen, const struct cpa_case *it, const struct cpa_
 	seen->lse_not_asked |= !p->lse;
 	seen->bhsd |= p->layout == CPA_LAYOUT_BHSD;
 	seen->fused |= p->layout == CPA_LAYOUT_FUSED;
-	seen->fused_with_given_sizes |= p->layout == CPA_LAYOUT_FUSED && it->split == CPA_SPLIT_GIVEN;
+	seen->fused_with_given_sizes |=
+		p->layout == CPA_LAYOUT_FUSED && it->split == CPA_SPLIT_GIVEN;
 	seen->rows_without_keys |= sees_nothing(p);
 	look_at_segments(seen, p, p->segments, p->nsegments);
 	look_at_segments(seen, p, p->segments_kv, p->nsegments_kv);

@@ -170,7 +170,8 @@ static void json_has_the_names_of_the_manual(void **state)
 		 "\"ratio\": 0.5, "
 		 "\"soft_ratio\": null, \"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, "
 		 "\"dim\": 5}}"),
-		"\"lse\": null", "\"probe\": {\"ratio\": null}", "\"lse_asked\": true, \"layout\": \"BHSD\"",
+		"\"lse\": null", "\"probe\": {\"ratio\": null}", "\"lse_asked\": true",
+		"\"layout\": \"BHSD\"",
 		"\"bytes_sent\": [100, 101, 102, 103]", "\"messages\": [3, 3, 3, 3]",
 		"\"peak_bytes\": [1000, 1001, 1002, 1003]", "\"mask_bytes\": null",
 		"\"work\": [7, 7, 7, 7]", "\"attended\": [8, 8, 8, 8]", "\"seconds\": 0.25",

@@ -239,15 +239,15 @@ static enum cpa_status check_layout(const struct cpa_problem *problem, struct cp
 	int64_t product = 8 * (problem->Hq + 2 * problem->Hkv);
 
 	if ((unsigned) problem->layout > CPA_LAYOUT_FUSED || problem->layout == CPA_LAYOUT_SBHD)
-		return cpa_fail(error, CPA_INVALID, "layout number %d, expected BSHD, BHSD or fused",
-			(int) problem->layout);
+		return cpa_fail(error, CPA_INVALID,
+			"layout number %d, expected BSHD, BHSD or fused", (int) problem->layout);
 	if (problem->layout == CPA_LAYOUT_FUSED &&
 		(__builtin_mul_overflow(product, problem->B, &product) ||
 			__builtin_mul_overflow(product, problem->Sq, &product) ||
 			__builtin_mul_overflow(product, problem->D, &product)))
 		return cpa_fail(error, CPA_INVALID,
-			"too large: bytes of q, k and v in one array, B Sq (Hq + 2 Hkv) D 8, is more "
-			"than 2^63 - 1, expected a product within 64 bits");
+			"too large: bytes of q, k and v in one array, B Sq (Hq + 2 Hkv) D 8, is "
+			"more than 2^63 - 1, expected a product within 64 bits");
 	return CPA_OK;
 }
 

@@ -123,9 +123,9 @@ struct cpa_segment {
 };
 
 /*
- * How an array lies in memory.  The caller's q, k, v, o and lse are BSHD, BHSD (lse [B, H, S]) or FUSED:
- * q, k and v are strided views of one array [B, S, Hq + 2 Hkv, D], the heads of q first, then k, then v;
- * o and lse are BSHD then.  SBHD is what work and wire buffers are.  No answer depends on it.
+ * How an array lies in memory.  The caller's q, k, v, o and lse are BSHD, BHSD (lse [B, H, S]) or
+ * FUSED: q, k and v are strided views of one array [B, S, Hq + 2 Hkv, D], the heads of q first, then
+ * k, then v; o and lse are BSHD then.  SBHD is what work and wire buffers are.  No answer depends on it.
  */
 enum cpa_layout { CPA_LAYOUT_BSHD, CPA_LAYOUT_SBHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED };
 const char *cpa_layout_name(enum cpa_layout); /* "BSHD" "SBHD" "BHSD" "fused" */
@@ -141,11 +141,12 @@ struct cpa_problem {
 	int nsegments, nsegments_kv;
 	bool kv_replicated; /* short for one replicated segment of keys */
 	bool lse;           /* whether lse is an output */
-	enum cpa_layout layout; /* of the caller's arrays; FUSED where plans allow it: see the partition */
+	enum cpa_layout layout; /* of the caller's arrays; the partition says when FUSED can be */
 };
 
 /* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t, a layout
- * that callers have, and a rule as described above; the elements of a mask are not looked at.  CPA_INVALID. */
+ * that callers have, and a rule as described above; the elements of a mask are not looked at.
+ * CPA_INVALID. */
 enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_error *error);
 enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem);
 
