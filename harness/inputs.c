@@ -117,36 +117,6 @@ bool cpa_shard_equal(const struct cpa_shard *shard, const void *src, const void 
 	return c.equal;
 }
 
-/* ---- layouts ---- */
-
-static void move_box(const struct cpa_buffer *buffer, const struct cpa_box *box, char *dense,
-	char *image, bool put)
-{
-	struct cpa_strides s = cpa_box_strides(buffer, box);
-	int64_t apart = s.head == buffer->dim ? 1 : box->nheads; /* stretches of one token */
-	size_t e = cpa_dtype_nbytes(buffer->dtype);
-	size_t nbytes = (size_t)(box->nheads / apart * buffer->dim) * e;
-	for (int64_t b = 0; b < box->nbatches; b++)
-		for (int64_t t = 0; t < box->ntokens; t++)
-			for (int64_t h = 0; h < apart; h++, dense += nbytes) {
-				char *at = image + (size_t)(s.first + b * s.batch + t * s.token +
-							   h * s.head) * e;
-				memcpy(put ? at : dense, put ? dense : at, nbytes);
-			}
-}
-
-void cpa_box_put(const struct cpa_buffer *buffer, const struct cpa_box *box, const void *dense,
-	void *image)
-{
-	move_box(buffer, box, (char *)dense, image, true);
-}
-
-void cpa_box_get(const struct cpa_buffer *buffer, const struct cpa_box *box, const void *image,
-	void *dense)
-{
-	move_box(buffer, box, dense, (char *)image, false);
-}
-
 static void read_dense(const void *context, enum cpa_tensor tensor, struct cpa_range batches,
 	const struct cpa_spans *tokens, void *dst)
 {

@@ -51,11 +51,4 @@ void cpa_shard_scatter(const struct cpa_shard *shard, const void *src, void *who
 bool cpa_shard_equal(const struct cpa_shard *shard, const void *src, const void *whole,
 	int64_t *batch, int64_t *token);
 
-/* A box and its buffer in host memory, laid out as on the device.
- *   dense [batches, tokens, heads, dim] of the box; image: the whole buffer */
-void cpa_box_put(const struct cpa_buffer *buffer, const struct cpa_box *box, const void *dense,
-	void *image);
-void cpa_box_get(const struct cpa_buffer *buffer, const struct cpa_box *box, const void *image,
-	void *dense);
-
 #endif

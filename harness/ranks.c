@@ -3,6 +3,8 @@
  */
 #include "harness/ranks.h"
 
+#include "harness/place.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,8 +77,7 @@ static void stop(struct cpa_ranks *ranks)
 	cpa_fake_world_destroy(ranks->world);
 	ranks->world = NULL;
 	free(ranks->staging);
-	free(ranks->image);
-	ranks->staging = ranks->image = NULL;
+	ranks->staging = NULL;
 	ranks->ran = false;
 }
 
@@ -116,11 +117,7 @@ static enum cpa_status alloc_staging(struct cpa_ranks *ranks, struct cpa_error *
 				largest = nbytes;
 		}
 	ranks->staging = malloc((size_t)largest);
-	if (ranks->problem->layout != CPA_LAYOUT_BSHD)
-		ranks->image = malloc((size_t)largest);
-	return ranks->staging && (ranks->image || ranks->problem->layout == CPA_LAYOUT_BSHD)
-		       ? CPA_OK
-		       : out_of_memory(error);
+	return ranks->staging ? CPA_OK : out_of_memory(error);
 }
 
 enum cpa_status cpa_ranks_start(struct cpa_ranks *ranks, struct cpa_device *device,
@@ -189,23 +186,6 @@ static enum cpa_status check_shard(const struct cpa_ranks *ranks, int rank,
 		rank, nbytes, shard_nbytes(shard));
 }
 
-/* What stands in staging to where it belongs.  last: nothing more comes into this buffer. */
-static enum cpa_status put_shard(struct cpa_ranks *ranks, int rank, const struct cpa_box *box,
-	bool last, struct cpa_error *error)
-{
-	const struct cpa_buffer *b = &ranks->schedules[rank]->buffers[box->buffer];
-	const void *from = ranks->staging;
-	if (b->layout != CPA_LAYOUT_BSHD) {
-		cpa_box_put(b, box, ranks->staging, ranks->image);
-		from = ranks->image;
-	}
-	if (!last)
-		return CPA_OK;
-	return ranks->device->ops->upload(ranks->device,
-		cpa_exec_memory(ranks->execs[rank], box->buffer), from,
-		(size_t)cpa_buffer_nbytes(b), error);
-}
-
 enum cpa_status cpa_ranks_upload(
 	struct cpa_ranks *ranks, const struct cpa_inputs *inputs, struct cpa_error *error)
 {
@@ -222,8 +202,8 @@ enum cpa_status cpa_ranks_upload(
 				break;
 			inputs->read(inputs->context, tensors[i], shard.batches, shard.tokens,
 				ranks->staging);
-			s = put_shard(ranks, rank, &box,
-				i == 2 || ranks->problem->layout != CPA_LAYOUT_FUSED, error);
+			s = cpa_place_put(ranks->device, ranks->execs[rank], &box,
+				ranks->staging, error);
 		}
 	return s;
 }
@@ -277,13 +257,8 @@ static enum cpa_status fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor 
 	enum cpa_status s = check_shard(ranks, rank, &box, shard, error);
 	if (s != CPA_OK)
 		return s;
-	const struct cpa_buffer *b = &ranks->schedules[rank]->buffers[box.buffer];
-	bool dense = b->layout == CPA_LAYOUT_BSHD;
-	s = ranks->device->ops->download(ranks->device, dense ? ranks->staging : ranks->image,
-		cpa_exec_memory(ranks->execs[rank], box.buffer), shard_nbytes(shard), error);
-	if (s == CPA_OK && !dense)
-		cpa_box_get(b, &box, ranks->image, ranks->staging);
-	return s;
+	return cpa_place_get(
+		ranks->device, ranks->execs[rank], &box, ranks->staging, error);
 }
 
 static enum cpa_status compare(struct cpa_ranks *ranks, const void *o, const void *lse,

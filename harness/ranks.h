@@ -18,8 +18,7 @@ struct cpa_ranks {
 	struct cpa_spans *q_shards, *kv_shards; /* [W] */
 	struct cpa_exec **execs;                /* [W] NULL: a rank without work */
 	struct cpa_fake_world *world;
-	void *staging;        /* one shard, dense */
-	void *image;          /* one buffer in the caller's layout; NULL where that is BSHD */
+	void *staging;        /* one shard */
 	size_t nbytes_before; /* of the device, before the executors */
 	bool ran;
 	struct cpa_arena arena;

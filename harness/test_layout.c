@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "harness/place.h"
 #include "harness/ranks.h"
 
 /* Tensors of one problem, and the outputs of its run in BSHD. */
@@ -279,6 +280,35 @@ static void a_fused_token_is_the_heads_of_q_then_k_then_v(void **state)
 	tear_down(&b);
 }
 
+/* One view is taken out and another put in; what stands beside them stays. */
+static void a_view_is_moved_alone(void **state)
+{
+	(void)state;
+	struct bench b;
+	struct cpa_ranks ranks;
+	struct cpa_problem problem;
+	struct cpa_error error;
+	struct cpa_box k, v;
+	double dense[2 * 6 * 2 * 3];
+	set_up(&b, &small, "ref");
+	struct cpa_config c = cpa_config_default(CPA_VARIANT_RING, &b.problem);
+	assert_true(run(&b, &problem, c, CPA_LAYOUT_FUSED, &ranks, b.o, b.lse));
+	const struct cpa_exec *exec = ranks.execs[0];
+	const double *qkv = memory_of(&ranks, 0, CPA_ROLE_INPUT, CPA_TENSOR_Q);
+	assert_true(cpa_schedule_find(ranks.schedules[0], CPA_ROLE_INPUT, CPA_TENSOR_K, &k));
+	assert_true(cpa_schedule_find(ranks.schedules[0], CPA_ROLE_INPUT, CPA_TENSOR_V, &v));
+	assert_int_equal(cpa_place_get(b.device, exec, &k, dense, &error), CPA_OK);
+	assert_memory_equal(dense, b.in[1], sizeof dense);
+	assert_int_equal(cpa_place_put(b.device, exec, &v, dense, &error), CPA_OK);
+	for (int64_t i = 0; i < 2 * 6 * 8 * 3; i++) {
+		int64_t n = i / (6 * 8 * 3), t = i / (8 * 3) % 6, h = i / 3 % 8, d = i % 3;
+		assert_true(qkv[i] == (h < 4 ? at(b.in[0], 6, 4, 3, n, t, h, d)
+					     : at(b.in[1], 6, 2, 3, n, t, h % 2, d)));
+	}
+	cpa_ranks_fini(&ranks);
+	tear_down(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -286,6 +316,7 @@ int main(void)
 		cmocka_unit_test(uneven_and_replicated_ones_too),
 		cmocka_unit_test(lse_in_BHSD_is_batch_head_token),
 		cmocka_unit_test(a_fused_token_is_the_heads_of_q_then_k_then_v),
+		cmocka_unit_test(a_view_is_moved_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
