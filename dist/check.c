@@ -63,6 +63,57 @@ static int find_buffer(const struct cpa_schedule *s, enum cpa_role role, enum cp
 	return -1;
 }
 
+/* All of an input or output as the caller's layout has it: of a fused buffer the heads of one
+ * tensor. */
+static struct cpa_box shard_box(
+	const struct cpa_check_rank_state *state, int id, enum cpa_tensor tensor)
+{
+	const struct cpa_problem *p = &state->part->problem;
+	struct cpa_box box = cpa_box_all(state->schedule, id);
+	if (p->layout != CPA_LAYOUT_FUSED || tensor > CPA_TENSOR_V)
+		return box;
+	box.head = tensor == CPA_TENSOR_Q ? 0 : tensor == CPA_TENSOR_K ? p->Hq : p->Hq + p->Hkv;
+	box.nheads = tensor == CPA_TENSOR_Q ? p->Hq : p->Hkv;
+	return box;
+}
+
+/* Where the caller looks for it, and nothing beside it. */
+static bool has_layout(struct cpa_check_rank_state *state, int id)
+{
+	const struct cpa_problem *p = &state->part->problem;
+	const struct cpa_buffer *b = &state->schedule->buffers[id];
+	bool fused = p->layout == CPA_LAYOUT_FUSED && b->role == CPA_ROLE_INPUT;
+	enum cpa_layout expected =
+		p->layout == CPA_LAYOUT_FUSED && !fused ? CPA_LAYOUT_BSHD : p->layout;
+	if (b->layout == expected &&
+		(!fused || (b->nheads_q == p->Hq && b->nheads == p->Hq + 2 * p->Hkv)))
+		return true;
+	return cpa_check_fail(state, CPA_RULE_DATA,
+		"buffer \"%s\" of %lld heads is %s; the caller's layout is %s%s", b->name,
+		(long long)b->nheads, cpa_layout_name(b->layout), cpa_layout_name(expected),
+		fused ? ", heads of q, k and v one behind the other" : "");
+}
+
+/* One more piece of an input, written before the first step. */
+static bool give_piece(struct cpa_check_rank_state *state, const struct cpa_operand *all)
+{
+	struct cpa_piece_list *list = &state->pieces[all->box.buffer];
+	struct cpa_piece_state *more =
+		realloc(list->at, sizeof *more * (size_t)(list->n + 1));
+	if (!more) {
+		state->out_of_memory = true;
+		return false;
+	}
+	list->at = more;
+	list->capacity = list->n + 1;
+	list->at[list->n] = (struct cpa_piece_state){
+		.box = all->box, .content = all->content, .writer_step = -1, .writer_op = -1};
+	for (int q = 0; q < CPA_NQUEUES; q++)
+		list->at[list->n].reader_step[q] = list->at[list->n].reader_op[q] = -1;
+	list->n++;
+	return true;
+}
+
 static struct cpa_content owned(struct cpa_check_rank_state *state, enum cpa_tensor tensor)
 {
 	const struct cpa_partition *part = state->part;
@@ -86,25 +137,18 @@ static bool give_inputs(struct cpa_check_rank_state *state)
 {
 	for (int t = CPA_TENSOR_Q; t <= CPA_TENSOR_V; t++) {
 		struct cpa_content c = owned(state, (enum cpa_tensor)t);
-		int id = find_buffer(state->schedule, CPA_ROLE_INPUT, (enum cpa_tensor)t);
+		int id = find_buffer(state->schedule, CPA_ROLE_INPUT,
+			state->part->problem.layout == CPA_LAYOUT_FUSED ? CPA_TENSOR_Q
+									: (enum cpa_tensor)t);
 		if (id < 0)
 			continue; /* nobody can read it then */
-		struct cpa_operand all = {cpa_box_all(state->schedule, id), c};
-		struct cpa_piece_list *list = &state->pieces[id];
+		struct cpa_operand all = {shard_box(state, id, (enum cpa_tensor)t), c};
 		if (owns_nothing(&c) || !cpa_check_operand(state, &all))
 			return cpa_check_fail(state, CPA_RULE_DATA,
 				"input buffer \"%s\" is not this rank's shard",
 				state->schedule->buffers[id].name);
-		list->at = calloc(1, sizeof *list->at);
-		if (!list->at) {
-			state->out_of_memory = true;
+		if (!has_layout(state, id) || !give_piece(state, &all))
 			return false;
-		}
-		list->n = list->capacity = 1;
-		list->at[0] = (struct cpa_piece_state){
-			.box = all.box, .content = c, .writer_step = -1, .writer_op = -1};
-		for (int q = 0; q < CPA_NQUEUES; q++)
-			list->at[0].reader_step[q] = list->at[0].reader_op[q] = -1;
 	}
 	return true;
 }
@@ -127,7 +171,8 @@ static bool take_outputs(struct cpa_check_rank_state *state)
 				"owes %s and has no buffer for it",
 				cpa_tensor_name((enum cpa_tensor)t));
 		struct cpa_operand all = {cpa_box_all(s, id), c};
-		if (!cpa_check_operand(state, &all) || !cpa_check_read(state, &all))
+		if (!cpa_check_operand(state, &all) || !has_layout(state, id) ||
+			!cpa_check_read(state, &all))
 			return false;
 	}
 	return true;

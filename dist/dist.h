@@ -85,7 +85,8 @@ enum cpa_status cpa_exec_status(const struct cpa_exec *exec); /* why it failed, 
 /* Back to the start, for another run on the same buffers (which are poisoned when asked for). */
 enum cpa_status cpa_exec_reset(struct cpa_exec *exec, struct cpa_error *error);
 
-/* Index of the input or output buffer of a tensor, -1 when the rank has none (an empty plan). */
+/* Index of the buffer that holds an input or output, -1 when the rank has none (an empty plan);
+ * which part of it: cpa_schedule_find(). */
 int cpa_exec_find(const struct cpa_exec *exec, enum cpa_role role, enum cpa_tensor tensor);
 /* The box as device memory. */
 struct cpa_array cpa_exec_array(const struct cpa_exec *exec, const struct cpa_box *box);

@@ -11,18 +11,15 @@
 struct cpa_array cpa_exec_array(const struct cpa_exec *exec, const struct cpa_box *box)
 {
 	const struct cpa_buffer *b = &exec->schedule->buffers[box->buffer];
-	int64_t row = b->nheads * b->dim;
-	bool sbhd = b->layout == CPA_LAYOUT_SBHD;
-	int64_t token = sbhd ? row * b->nbatches : row, batch = sbhd ? row : row * b->ntokens;
-	int64_t first = box->token * token + box->batch * batch + box->head * b->dim;
+	struct cpa_strides s = cpa_box_strides(b, box);
 
 	return (struct cpa_array){
 		.data = (char *)exec->memory[box->buffer]
-			+ first * (int64_t)cpa_dtype_nbytes(b->dtype),
+			+ s.first * (int64_t)cpa_dtype_nbytes(b->dtype),
 		.dtype = b->dtype,
-		.token = token * box->step,
-		.batch = batch,
-		.head = b->dim,
+		.token = s.token,
+		.batch = s.batch,
+		.head = s.head,
 	};
 }
 
@@ -38,11 +35,9 @@ const struct cpa_schedule *cpa_exec_schedule(const struct cpa_exec *exec)
 
 int cpa_exec_find(const struct cpa_exec *exec, enum cpa_role role, enum cpa_tensor tensor)
 {
-	for (int i = 0; i < exec->schedule->nbuffers; i++)
-		if (exec->schedule->buffers[i].role == role
-			&& exec->schedule->buffers[i].tensor == tensor)
-			return i;
-	return -1;
+	struct cpa_box box;
+
+	return cpa_schedule_find(exec->schedule, role, tensor, &box) ? box.buffer : -1;
 }
 
 static size_t box_nbytes(const struct cpa_exec *exec, const struct cpa_box *box)
@@ -82,17 +77,19 @@ static enum cpa_status poison_box(
 	const struct cpa_buffer *b = &exec->schedule->buffers[box->buffer];
 	struct cpa_array array = cpa_exec_array(exec, box);
 	size_t size = cpa_dtype_nbytes(b->dtype);
+	int64_t apart = array.head == b->dim ? 1 : box->nheads; /* stretches of one token */
 	enum cpa_status status = CPA_OK;
 
 	if (cpa_box_is_run(b, box))
 		return exec->device->ops->poison(
 			exec->device, queue, array.data, box_nbytes(exec, box), error);
 	for (int64_t t = 0; t < box->ntokens; t++)
-		for (int64_t i = 0; status == CPA_OK && i < box->nbatches; i++)
+		for (int64_t i = 0; status == CPA_OK && i < box->nbatches * apart; i++)
 			status = exec->device->ops->poison(exec->device, queue,
 				(char *)array.data
-					+ (t * array.token + i * array.batch) * (int64_t)size,
-				(size_t)(box->nheads * b->dim) * size, error);
+					+ (t * array.token + i / apart * array.batch
+						  + i % apart * array.head) * (int64_t)size,
+				(size_t)(box->nheads / apart * b->dim) * size, error);
 	return status;
 }
 

@@ -4,7 +4,7 @@
  * All ranks compute the same partition from the same problem and configuration, so they refuse on
  * all or on none.  A refusal names what would work.
  */
-#include "dist/schedule.h"
+#include "dist/layout.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -364,13 +364,15 @@ static enum cpa_status make_blocks(struct cpa_partition *part, struct cpa_error 
 
 static enum cpa_status fill_partition(struct cpa_partition *part, struct cpa_error *error)
 {
-	enum cpa_status s = CPA_OK;
-	if (cpa_variant_info(part->config.variant)->strict)
+	enum cpa_status s = cpa_layout_check_problem(&part->problem, error);
+	if (s == CPA_OK && cpa_variant_info(part->config.variant)->strict)
 		s = check_strict(&part->arena, &part->problem, &part->config, error);
 	if (s == CPA_OK)
 		s = cut_tokens(part, error);
 	if (s == CPA_OK)
 		s = cut_heads_and_batch(part, error);
+	if (s == CPA_OK)
+		s = cpa_layout_check_shards(part, error);
 	return s == CPA_OK ? make_blocks(part, error) : s;
 }
 

@@ -119,37 +119,82 @@ struct cpa_operand cpa_plan_as_run(
 	return wire;
 }
 
-/* A buffer of this rank's tokens of one tensor, as its split part and its replicated part. */
+static bool is_key(enum cpa_tensor tensor)
+{
+	return tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
+}
+
+/* This rank's tokens of one tensor. */
+static struct cpa_content shard_content(struct cpa_plan *plan, enum cpa_tensor tensor)
+{
+	const struct cpa_problem *p = &plan->part->problem;
+	return (struct cpa_content){.tensor = tensor,
+		.batches = plan->batches,
+		.heads = {0, is_key(tensor) ? p->Hkv : p->Hq},
+		.dtype = cpa_tensor_dtype(p, tensor),
+		.tokens = (is_key(tensor) ? cpa_partition_kv_shard : cpa_partition_q_shard)(
+			plan->part, &plan->schedule->arena, plan->at.r, plan->at.u)};
+}
+
+/* All of a shard as its split part and its replicated part. */
+static void cut_shard(struct cpa_plan *plan, const struct cpa_operand *all,
+	struct cpa_operand *split, struct cpa_operand *replicated)
+{
+	*split = *replicated = nothing;
+	if (all->box.buffer < 0)
+		return;
+	struct cpa_spans own = (is_key(all->content.tensor) ? cpa_partition_kv_split
+							    : cpa_partition_q_split)(
+		plan->part, &plan->schedule->arena, plan->at.r, plan->at.u);
+	int64_t nsplit = cpa_spans_ntokens(&own), n = all->box.ntokens;
+	*split = cpa_operand_tokens(plan, all, 0, nsplit, 1);
+	*replicated = cpa_operand_tokens(plan, all, nsplit, n - nsplit, 1);
+}
+
+/* A buffer of this rank's tokens of one tensor. */
 static void add_shard(struct cpa_plan *plan, const char *name, enum cpa_role role,
 	enum cpa_tensor tensor, struct cpa_operand *split, struct cpa_operand *replicated)
 {
-	const struct cpa_problem *p = &plan->part->problem;
-	bool keys = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
-	struct cpa_arena *arena = &plan->schedule->arena;
-	struct cpa_spans own = (keys ? cpa_partition_kv_split : cpa_partition_q_split)(
-		plan->part, arena, plan->at.r, plan->at.u);
-	struct cpa_content content = {.tensor = tensor,
-		.batches = plan->batches,
-		.heads = {0, keys ? p->Hkv : p->Hq},
-		.dtype = cpa_tensor_dtype(p, tensor),
-		.tokens = (keys ? cpa_partition_kv_shard : cpa_partition_q_shard)(
-			plan->part, arena, plan->at.r, plan->at.u)};
-	struct cpa_operand all = new_buffer(plan, name, role, CPA_LAYOUT_BSHD, &content);
-	int64_t nsplit = cpa_spans_ntokens(&own), n = cpa_spans_ntokens(&content.tokens);
-	*split = *replicated = nothing;
-	if (all.box.buffer < 0)
-		return;
-	*split = cpa_operand_tokens(plan, &all, 0, nsplit, 1);
-	*replicated = cpa_operand_tokens(plan, &all, nsplit, n - nsplit, 1);
+	enum cpa_layout layout = plan->part->problem.layout;
+	struct cpa_content content = shard_content(plan, tensor);
+	struct cpa_operand all = new_buffer(plan, name, role,
+		layout == CPA_LAYOUT_FUSED ? CPA_LAYOUT_BSHD : layout, &content);
+	cut_shard(plan, &all, split, replicated);
+}
+
+/* One buffer of q, k and v, whose tokens are the same. */
+static void add_fused(struct cpa_plan *plan)
+{
+	int64_t Hq = plan->part->problem.Hq, Hkv = plan->part->problem.Hkv;
+	struct cpa_content content = shard_content(plan, CPA_TENSOR_Q);
+	content.heads.end = Hq + 2 * Hkv;
+	struct cpa_operand all = new_buffer(
+		plan, "qkv", CPA_ROLE_INPUT, CPA_LAYOUT_FUSED, &content);
+	if (all.box.buffer >= 0)
+		plan->schedule->buffers[all.box.buffer].nheads_q = Hq;
+	struct cpa_operand *const split[3] = {&plan->q_in, &plan->k_in, &plan->v_in};
+	struct cpa_operand *const replicated[3] = {
+		&plan->q_whole, &plan->k_whole, &plan->v_whole};
+	for (int t = 0; t < 3; t++) {
+		struct cpa_operand view = all;
+		view.content = shard_content(plan, (enum cpa_tensor)t);
+		view.box.head = t == 0 ? 0 : t == 1 ? Hq : Hq + Hkv;
+		view.box.nheads = t == 0 ? Hq : Hkv;
+		cut_shard(plan, &view, split[t], replicated[t]);
+	}
 }
 
 /* What this rank is given and owes. */
 static void add_shards(struct cpa_plan *plan)
 {
 	plan->lse_out = plan->lse_whole = nothing;
-	add_shard(plan, "q", CPA_ROLE_INPUT, CPA_TENSOR_Q, &plan->q_in, &plan->q_whole);
-	add_shard(plan, "k", CPA_ROLE_INPUT, CPA_TENSOR_K, &plan->k_in, &plan->k_whole);
-	add_shard(plan, "v", CPA_ROLE_INPUT, CPA_TENSOR_V, &plan->v_in, &plan->v_whole);
+	if (plan->part->problem.layout == CPA_LAYOUT_FUSED) {
+		add_fused(plan);
+	} else {
+		add_shard(plan, "q", CPA_ROLE_INPUT, CPA_TENSOR_Q, &plan->q_in, &plan->q_whole);
+		add_shard(plan, "k", CPA_ROLE_INPUT, CPA_TENSOR_K, &plan->k_in, &plan->k_whole);
+		add_shard(plan, "v", CPA_ROLE_INPUT, CPA_TENSOR_V, &plan->v_in, &plan->v_whole);
+	}
 	add_shard(plan, "o", CPA_ROLE_OUTPUT, CPA_TENSOR_O, &plan->o_out, &plan->o_whole);
 	if (plan->part->problem.lse)
 		add_shard(plan, "lse", CPA_ROLE_OUTPUT, CPA_TENSOR_LSE, &plan->lse_out,

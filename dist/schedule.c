@@ -315,17 +315,49 @@ struct cpa_box cpa_box_all(const struct cpa_schedule *s, int buffer)
 	return (struct cpa_box){buffer, 0, b->ntokens, 1, 0, b->nbatches, 0, b->nheads};
 }
 
-/* A [B, S, H, D] box of several batch items may be one run too, but not in the order of the wire.
- */
+struct cpa_strides cpa_box_strides(const struct cpa_buffer *b, const struct cpa_box *x)
+{
+	int64_t row = b->nheads * b->dim;
+	struct cpa_strides s = {.token = row, .batch = row * b->ntokens, .head = b->dim};
+	if (b->layout == CPA_LAYOUT_SBHD) {
+		s.token = row * b->nbatches;
+		s.batch = row;
+	} else if (b->layout == CPA_LAYOUT_BHSD) {
+		s.token = b->dim;
+		s.head = b->dim * b->ntokens;
+	}
+	s.first = x->token * s.token + x->batch * s.batch + x->head * s.head;
+	s.token *= x->step;
+	return s;
+}
+
+bool cpa_schedule_find(const struct cpa_schedule *s, enum cpa_role role, enum cpa_tensor tensor,
+	struct cpa_box *box)
+{
+	for (int i = 0; i < s->nbuffers; i++) {
+		const struct cpa_buffer *b = &s->buffers[i];
+		bool fused = b->layout == CPA_LAYOUT_FUSED && tensor <= CPA_TENSOR_V;
+		int64_t nkv = (b->nheads - b->nheads_q) / 2;
+		if (b->role != role || (b->tensor != tensor && !fused))
+			continue;
+		*box = cpa_box_all(s, i);
+		if (fused) {
+			box->nheads = tensor == CPA_TENSOR_Q ? b->nheads_q : nkv;
+			box->head = tensor == CPA_TENSOR_Q ? 0
+				: b->nheads_q + (tensor == CPA_TENSOR_V ? nkv : 0);
+		}
+		return true;
+	}
+	return false;
+}
+
+/* A box may be one run too, but not in the order of the wire: [B, S, H, D] of several items. */
 bool cpa_box_is_run(const struct cpa_buffer *b, const struct cpa_box *x)
 {
-	if (x->step != 1 && x->ntokens != 1)
-		return false;
-	if (x->nheads != b->nheads)
-		return x->ntokens == 1 && x->nbatches == 1;
-	if (b->layout == CPA_LAYOUT_SBHD)
-		return x->nbatches == b->nbatches || x->ntokens == 1;
-	return x->nbatches == 1 || b->ntokens == 1;
+	struct cpa_strides s = cpa_box_strides(b, x);
+	int64_t item = x->nheads * b->dim, token = x->nbatches * item;
+	return (x->nheads == 1 || s.head == b->dim) && (x->nbatches == 1 || s.batch == item) &&
+		(x->ntokens == 1 || s.token == token);
 }
 
 int64_t cpa_box_nelements(const struct cpa_buffer *b, const struct cpa_box *x)

@@ -85,7 +85,7 @@ enum cpa_status cpa_config_check_sizes(const struct cpa_problem *problem, const 
  *   sizes, sizes_kv [split segments of the caller's problem, R U] out, as for CPA_SPLIT_GIVEN; their
  *                                 contents are undefined on failure
  */
-enum { CPA_SIZES_MAX_SEGMENTS = 32, CPA_SIZES_NWORDS = 40 + 2 * CPA_SIZES_MAX_SEGMENTS };
+enum { CPA_SIZES_MAX_SEGMENTS = 32, CPA_SIZES_NWORDS = 41 + 2 * CPA_SIZES_MAX_SEGMENTS };
 int64_t cpa_sizes_nbytes(void); /* that each rank contributes */
 void cpa_sizes_pack(const struct cpa_problem *problem, const struct cpa_config *config,
 	const int64_t *nqueries, const int64_t *nkeys, int64_t *record);
@@ -128,7 +128,11 @@ struct cpa_partition {
 	struct cpa_arena arena;
 };
 
-/* CPA_UNSUPPORTED with the reason and what would work, CPA_INVALID for sizes that do not add up. */
+/*
+ * CPA_UNSUPPORTED with the reason and what would work, CPA_INVALID for sizes that do not add up.
+ * Layout FUSED: whatever the variant, each rank must hold the same tokens of q, k and v, in one
+ * order, and D must be Dv.
+ */
 enum cpa_status cpa_partition_create(const struct cpa_problem *problem, const struct cpa_config *config,
 	struct cpa_partition **partition, struct cpa_error *error);
 void cpa_partition_destroy(struct cpa_partition *partition);
@@ -175,9 +179,8 @@ struct cpa_content {
 };
 
 enum cpa_role { CPA_ROLE_INPUT, CPA_ROLE_OUTPUT, CPA_ROLE_WORK };
-/* Inputs and outputs are [B, S, H, D]; work and wire buffers [S, B, H, D], so that a token range with
- * all batches and heads is one run of memory.  lse has D = 1. */
-enum cpa_layout { CPA_LAYOUT_BSHD, CPA_LAYOUT_SBHD };
+/* Inputs and outputs have the caller's layout; work and wire buffers are [S, B, H, D], so that a
+ * token range with all batches and heads is one run of memory.  lse has D = 1. */
 struct cpa_buffer {
 	char name[24]; /* unique within the rank */
 	enum cpa_role role;
@@ -185,6 +188,8 @@ struct cpa_buffer {
 	enum cpa_layout layout;
 	enum cpa_dtype dtype;
 	int64_t ntokens, nbatches, nheads, dim;
+	/* Of layout FUSED: so many heads are q's, and k and v share the rest; `tensor` is q. */
+	int64_t nheads_q;
 };
 int64_t cpa_buffer_nbytes(const struct cpa_buffer *buffer);
 
@@ -266,6 +271,15 @@ void cpa_schedule_begin(struct cpa_schedule *schedule, int queue); /* a group */
 void cpa_schedule_end(struct cpa_schedule *schedule);              /* an empty group is dropped */
 enum cpa_status cpa_schedule_finish(struct cpa_schedule *schedule, struct cpa_error *error);
 
+/* Where an element of a box lies in its buffer, in elements; features are adjacent. */
+struct cpa_strides {
+	int64_t first;              /* of the box */
+	int64_t token, batch, head; /* from one of the box to its next */
+};
+struct cpa_strides cpa_box_strides(const struct cpa_buffer *buffer, const struct cpa_box *box);
+/* All of an input or output of this rank, wherever it lies; false: the rank has none of it. */
+bool cpa_schedule_find(const struct cpa_schedule *schedule, enum cpa_role role,
+	enum cpa_tensor tensor, struct cpa_box *box);
 /* All of the buffer. */
 struct cpa_box cpa_box_all(const struct cpa_schedule *schedule, int buffer);
 /* One run of memory in the order of the wire, [S, B, H, D]: what a message box must be. */

@@ -17,7 +17,7 @@
 /* The words of a record. */
 enum word {
 	FORMAT,
-	NCUTS, NCUTS_KV, REPLICATED, REPLICATED_KV, SELF, BATCH, HQ, HKV, HEAD, HEAD_V, DTYPE, SCALE, LSE,
+	NCUTS, NCUTS_KV, REPLICATED, REPLICATED_KV, SELF, BATCH, HQ, HKV, HEAD, HEAD_V, DTYPE, SCALE, LSE, LAYOUT,
 	CAUSAL, OFFSET, WINDOW, LEFT, RIGHT, DOCUMENTS, KEY_LENGTHS, MASK, SINK, SEGMENTS, SEGMENTS_KV,
 	VARIANT, N, R, U, ROTATE, MESH, SPLIT, SPLIT_KV, ORDER, HEADS, HEAD_COUNTS, DIRECTION,
 	PARTIALS, PARTIAL_DTYPE, GUIDANCE,
@@ -102,6 +102,7 @@ static void pack_problem(const struct cpa_problem *p, int64_t *words)
 	words[DTYPE] = p->dtype;
 	memcpy(&words[SCALE], &p->scale, sizeof p->scale);
 	words[LSE] = p->lse;
+	words[LAYOUT] = p->layout;
 	words[CAUSAL] = rule->causal;
 	words[OFFSET] = rule->offset;
 	words[WINDOW] = rule->window;
@@ -162,6 +163,11 @@ static const char *print_dtype(int word)
 	return cpa_dtype_name((enum cpa_dtype)word);
 }
 
+static const char *print_layout(int word)
+{
+	return cpa_layout_name((enum cpa_layout)word);
+}
+
 static const char *print_variant(int word)
 {
 	return cpa_variant_info((enum cpa_variant)word)->name;
@@ -220,6 +226,7 @@ static const struct {
 	[DTYPE] = {"the dtype", NAME, print_dtype, CPA_DTYPE_FP16 + 1},
 	[SCALE] = {"the scale", REAL, NULL, 0},
 	[LSE] = {"whether lse is an output", NUMBER, NULL, 0},
+	[LAYOUT] = {"the layout", NAME, print_layout, CPA_LAYOUT_FUSED + 1},
 	[CAUSAL] = {"causal", NUMBER, NULL, 0},
 	[OFFSET] = {"the causal offset", NUMBER, NULL, 0},
 	[WINDOW] = {"whether there is a window", NUMBER, NULL, 0},

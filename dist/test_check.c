@@ -30,8 +30,14 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 {
 	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
 		which == 2 ? 3 : 2, which != 1);
+	p->layout = which == 6 ? CPA_LAYOUT_BHSD
+		: which == 7   ? CPA_LAYOUT_FUSED
+			       : CPA_LAYOUT_BSHD;
+	if (which == 7)
+		p->Dv = p->D;
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
-	static const int degrees[6][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}};
+	static const int degrees[8][2] = {
+		{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}, {2, 2}, {3, 1}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
@@ -41,7 +47,7 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 	c.partials = which == 3 ? CPA_PARTIALS_BLOCK : CPA_PARTIALS_FP32;
 	return c;
 }
-enum { NCONFIGS = 6 };
+enum { NCONFIGS = 8 };
 
 /* Some kinds can be harmless; of all others every instance is harmful. */
 static bool is_always_harmful(enum mutation kind, const struct cpa_op *op)

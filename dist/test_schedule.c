@@ -11,8 +11,11 @@
 /* Offset of an element, by the layout's definition. */
 static int64_t offset(const struct cpa_buffer *b, int64_t t, int64_t n, int64_t h)
 {
-	return b->layout == CPA_LAYOUT_SBHD ? (t * b->nbatches + n) * b->nheads + h
-					    : (n * b->ntokens + t) * b->nheads + h;
+	if (b->layout == CPA_LAYOUT_SBHD)
+		return (t * b->nbatches + n) * b->nheads + h;
+	if (b->layout == CPA_LAYOUT_BHSD)
+		return (n * b->nheads + h) * b->ntokens + t;
+	return (n * b->ntokens + t) * b->nheads + h;
 }
 
 /* Walked in the order of the wire (tokens, batches, heads), addresses are consecutive. */
@@ -34,9 +37,9 @@ static void a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire
 {
 	(void)unused;
 	uint64_t state = 5;
-	int runs = 0;
+	int runs[4] = {0};
 	for (int i = 0; i < 200000; i++) {
-		struct cpa_buffer b = {.layout = (enum cpa_layout)below(&state, 2),
+		struct cpa_buffer b = {.layout = (enum cpa_layout)below(&state, 4),
 			.ntokens = 1 + below(&state, 4),
 			.nbatches = 1 + below(&state, 3),
 			.nheads = 1 + below(&state, 3),
@@ -50,9 +53,36 @@ static void a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire
 		x.nheads = 1 + below(&state, (int)(b.nheads - x.head));
 		bool run = cpa_box_is_run(&b, &x);
 		assert_int_equal(run, walks_one_run(&b, &x));
-		runs += run;
+		runs[b.layout] += run;
 	}
-	assert_true(runs > 1000);
+	for (int layout = 0; layout < 4; layout++)
+		assert_true(runs[layout] > 1000);
+}
+
+static void strides_lead_from_element_to_element_in_every_layout(void **unused)
+{
+	(void)unused;
+	for (int layout = 0; layout < 4; layout++) {
+		struct cpa_buffer b = {.layout = (enum cpa_layout)layout,
+			.ntokens = 7,
+			.nbatches = 3,
+			.nheads = 5,
+			.dim = 2};
+		struct cpa_box x = {.token = 1,
+			.ntokens = 3,
+			.step = 2,
+			.batch = 1,
+			.nbatches = 2,
+			.head = 2,
+			.nheads = 3};
+		struct cpa_strides s = cpa_box_strides(&b, &x);
+		for (int64_t t = 0; t < x.ntokens; t++)
+			for (int64_t n = 0; n < x.nbatches; n++)
+				for (int64_t h = 0; h < x.nheads; h++)
+					assert_int_equal(
+						s.first + t * s.token + n * s.batch + h * s.head,
+						2 * offset(&b, 1 + 2 * t, 1 + n, 2 + h));
+	}
 }
 
 static void bytes_of_buffers_and_elements_of_boxes(void **unused)
@@ -254,6 +284,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			a_box_is_a_run_exactly_when_its_elements_are_consecutive_on_the_wire),
+		cmocka_unit_test(strides_lead_from_element_to_element_in_every_layout),
 		cmocka_unit_test(bytes_of_buffers_and_elements_of_boxes),
 		cmocka_unit_test(conflicting_steps_are_ordered_and_no_wait_is_idle),
 		cmocka_unit_test(an_empty_group_leaves_no_step),

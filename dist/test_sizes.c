@@ -92,7 +92,8 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 		"the direction: it has -1, rank 0 has 1", "the rounding of partials",
 		"the dtype of partials: it has fp64", "the number of split segments of keys: it has 0",
 		"as many keys as queries",
-		"the branches of guidance: it has 3, rank 0 has 0", "in the segments;"};
+		"the branches of guidance: it has 3, rank 0 has 0", "in the segments;",
+		"the layout: it has BHSD, rank 0 has BSHD"};
 
 	*says = n < (int)(sizeof all / sizeof *all) ? all[n] : NULL;
 	switch (n) {
@@ -128,6 +129,7 @@ static void change(int n, struct cpa_problem *p, struct cpa_config *c, const cha
 	case 29: p->Skv = p->Sq + 1; break;
 	case 30: c->guidance = 3; break;
 	case 31: p->segments = text + 1; p->nsegments = 1; break;
+	case 32: p->layout = CPA_LAYOUT_BHSD; break;
 	default: break;
 	}
 }

@@ -82,6 +82,7 @@ static void every_rank_ends_with_its_rows_of_all_batch_groups(void **unused)
 		c.guidance = 2 + below(&state, 2);
 		p.B = c.guidance * (1 + below(&state, 2));
 		c.batch_degree = 1 + below(&state, 7); /* more groups than items, too */
+		p.layout = n % 2 ? CPA_LAYOUT_BHSD : CPA_LAYOUT_BSHD;
 		plain = c;
 		plain.guidance = 0;
 		enum cpa_status status = make_world(&p, &c, &with, &error);

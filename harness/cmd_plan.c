@@ -348,8 +348,9 @@ static void print_tables(const struct plan *plan)
 		}
 		if (r->problem) {
 			cpa_problem_print(r->problem, text, sizeof text);
-			printf("  %s (lse %s)\n", text,
-				r->problem->lse ? "is an output" : "is not an output");
+			printf("  %s (lse %s, layout %s)\n", text,
+				r->problem->lse ? "is an output" : "is not an output",
+				cpa_layout_name(r->problem->layout));
 		}
 		cpa_plan_print_table(stdout, &plan->list, first,
 			cpa_result_call_end(&plan->list, first), plan->options->order_auto);

@@ -41,12 +41,8 @@ static void upload(
 static int64_t element(const struct cpa_buffer *buffer, const struct cpa_box *box, int64_t i,
 	int64_t b, int64_t h)
 {
-	int64_t t = box->token + i * box->step;
-	b += box->batch;
-	h += box->head;
-	int64_t row = buffer->layout == CPA_LAYOUT_BSHD ? b * buffer->ntokens + t
-							: t * buffer->nbatches + b;
-	return (row * buffer->nheads + h) * buffer->dim;
+	struct cpa_strides s = cpa_box_strides(buffer, box);
+	return s.first + i * s.token + b * s.batch + h * s.head;
 }
 
 /* ---- spoiling partials ---- */
@@ -181,9 +177,11 @@ static void spoil_keys(struct cpa_plant *plant, struct cpa_exec *exec, int op,
 			plant->target.inputs.read(plant->target.inputs.context,
 				operand->content.tensor, (struct cpa_range){item, item + 1},
 				&token, row);
-			memcpy(bytes + (size_t)element(buffer, &operand->box, i, b, 0) * e,
-				row + (size_t)operand->content.heads.start * head,
-				(size_t)operand->box.nheads * head);
+			for (int64_t h = 0; h < operand->box.nheads; h++) {
+				int64_t to = element(buffer, &operand->box, i, b, h);
+				int64_t from = operand->content.heads.start + h;
+				memcpy(bytes + (size_t)to * e, row + (size_t)from * head, head);
+			}
 		}
 	}
 	if (row && before && bytes) {

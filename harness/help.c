@@ -161,8 +161,9 @@ static void print_problem_keys(void)
 {
 	printf("\nproblem: key=value,key=value\n"
 	       "  B (1)  H, or Hq and Hkv (8)  D (64)  Dv (D)  S, or Sq and Skv (required)\n"
-	       "  dtype=fp64|fp32|bf16|fp16 (fp64)  scale (1/sqrt(D))  lse, lse=no  "
-	       "layout=BSHD\n"
+	       "  dtype=fp64|fp32|bf16|fp16 (fp64)  scale (1/sqrt(D))  lse, lse=no\n"
+	       "  layout=BSHD|BHSD|fused (BSHD): of the caller's arrays; fused is one array\n"
+	       "      [B, S, Hq + 2 Hkv, D] of which q, k and v are views (Sq = Skv, D = Dv)\n"
 	       "  causal: query i sees key j <= i + offset\n"
 	       "  window=L:R: only i + offset - L <= j <= i + offset + R; -1 is no bound\n"
 	       "  offset=N (0; required with causal or window when Sq and Skv differ)\n"

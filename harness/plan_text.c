@@ -232,6 +232,18 @@ static void print_preamble(FILE *out, const struct cpa_result *r)
 	cpa_print_wrapped(out, text, 10, 4);
 }
 
+static const char *layout_text(enum cpa_layout layout)
+{
+	switch (layout) {
+	case CPA_LAYOUT_BHSD:
+		return "q, k, v and o are [B, H, S, D], lse [B, H, S]";
+	case CPA_LAYOUT_FUSED:
+		return "q, k and v are one array [B, S, Hq + 2 Hkv, D]; o is [B, S, H, D]";
+	default:
+		return "q, k, v and o are [B, S, H, D], lse [B, S, H]";
+	}
+}
+
 void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 {
 	char text[512], *config = cpa_config_text(&r->config);
@@ -241,6 +253,8 @@ void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 	if (r->problem) {
 		cpa_problem_print(r->problem, text, sizeof text);
 		fprintf(out, "%s\n", text);
+		fprintf(out, "layout %s: %s\n", cpa_layout_name(r->problem->layout),
+			layout_text(r->problem->layout));
 	}
 	if (!r->has_proof) {
 		fputs("refused: ", out);

@@ -12,13 +12,14 @@
 #include "harness/suggest.h"
 #include "harness/text.h"
 
-enum key { B, H, HQ, HKV, D, DV, S, SQ, SKV, DTYPE, SCALE, CAUSAL, OFFSET, LSE, WINDOW,
+enum key { B, H, HQ, HKV, D, DV, S, SQ, SKV, DTYPE, SCALE, CAUSAL, OFFSET, LSE, LAYOUT, WINDOW,
 	KEY_LENGTHS, DOCUMENTS, MASK, SINK, SEGMENTS, SEGMENTS_KV, TEXT, NKEYS };
 static const struct {
 	const char *name, *example;
 } keys[NKEYS] = { { "B", "2" }, { "H", "8" }, { "Hq", "8" }, { "Hkv", "2" }, { "D", "64" },
 	{ "Dv", "64" }, { "S", "64" }, { "Sq", "64" }, { "Skv", "64" }, { "dtype", "fp32" },
 	{ "scale", "0.125" }, { "causal", "yes" }, { "offset", "64" }, { "lse", "no" },
+	{ "layout", "BHSD" },
 	{ "window", "128:0" }, { "key_lengths", "64" }, { "documents", "0:64" },
 	{ "mask", "bool:1x1x1xK:1" }, { "sink", "0.5" },
 	{ "segments", "text:16:replicated/image:48:split" },
@@ -76,6 +77,21 @@ static enum cpa_status read_dtype(const char *what, const char *value, enum cpa_
 		"%s: unknown dtype '%.60s' (expected fp64, fp32, bf16 or fp16)", what, value);
 }
 
+/* As an index in what callers may have. */
+static const enum cpa_layout layouts[] = { CPA_LAYOUT_BSHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED };
+
+static enum cpa_status read_layout(const char *what, const char *value, int64_t *index,
+	struct cpa_error *error)
+{
+	static const char *const names[] = { "BSHD", "BHSD", "fused" };
+	int found = 0;
+	enum cpa_status status = cpa_parse_name(what, value, names, 3, NULL, 0, &found, error);
+
+	if (status == CPA_OK)
+		*index = found;
+	return status;
+}
+
 static enum cpa_status read_value(enum key key, const char *value, struct reading *reading,
 	struct cpa_error *error)
 {
@@ -90,6 +106,8 @@ static enum cpa_status read_value(enum key key, const char *value, struct readin
 	reading->text[key] = value;
 	if (key >= WINDOW && key != TEXT)
 		return CPA_OK;
+	if (key == LAYOUT)
+		return read_layout(what, value, &reading->number[key], error);
 	if (key == DTYPE)
 		return read_dtype(what, value, &reading->dtype, error);
 	if (key == SCALE)
@@ -109,14 +127,6 @@ static enum cpa_status read_item(char *item, struct reading *reading, struct cpa
 		return cpa_fail(error, CPA_INVALID,
 			"--problem: an item is empty; write it as key=value,key=value, such as "
 			"S=64,H=8,causal");
-	if (strcmp(item, "layout") == 0) {
-		/* The one layout of this version is the default; saying so is no mistake. */
-		if (value && strcmp(value, "BSHD") == 0)
-			return CPA_OK;
-		return cpa_fail(error, CPA_INVALID,
-			"--problem layout: only BSHD is in this version, not '%.60s'",
-			value ? value : "");
-	}
 	while (key < NKEYS && strcmp(item, keys[key].name) != 0)
 		key++;
 	if (key == NKEYS)
@@ -252,6 +262,7 @@ enum cpa_status cpa_problem_parse(const char *text, bool default_lse, struct cpa
 	made.dtype = r.dtype;
 	made.scale = r.has[SCALE] ? r.scale : 1 / sqrt((double)made.D);
 	made.lse = r.number[LSE] != 0;
+	made.layout = layouts[r.number[LAYOUT]];
 	status = cpa_problem_check(&made, error);
 	if (status == CPA_OK)
 		status = make_rule(&r, arena, &made, error);
@@ -303,6 +314,8 @@ void cpa_problem_print(const struct cpa_problem *problem, char *text, size_t siz
 		cpa_text_put(&w, ",offset=%" PRId64, problem->rule.offset);
 	cpa_rule_print(&w, problem);
 	cpa_text_put(&w, problem->lse ? ",lse" : ",lse=no");
+	if (problem->layout != CPA_LAYOUT_BSHD)
+		cpa_text_put(&w, ",layout=%s", cpa_layout_name(problem->layout));
 	cpa_segments_print(&w, "segments", problem->segments, problem->nsegments);
 	cpa_segments_print(&w, "segments_kv", problem->segments_kv, problem->nsegments_kv);
 	if (w.used + 1 == size && size > 8) /* full, or full to the last character */

@@ -60,6 +60,8 @@ void cpa_case_print(const struct cpa_case *it, char *at)
 	cpa_case_segments_print(&text, ",segments_kv=", &it->segments_kv);
 	if (!it->lse)
 		cpa_text_put(&text, ",lse=no");
+	if (it->layout != CPA_LAYOUT_BSHD)
+		cpa_text_put(&text, ",layout=%s", cpa_layout_name(it->layout));
 }
 
 /* n sizes that sum to S, about a quarter of them 0. */
@@ -79,8 +81,8 @@ static const int64_t *give(uint64_t seed, int64_t S, int64_t n, int64_t *sizes)
 }
 
 /* P sizes for each split segment of one side; returns how many in all. */
-static int give_all(uint64_t seed, const struct cpa_problem *problem, bool keys, int64_t P,
-	int64_t *sizes)
+static int give_all(
+	uint64_t seed, const struct cpa_problem *problem, bool keys, int64_t P, int64_t *sizes)
 {
 	struct cpa_segment whole;
 	int n, count = 0;
@@ -111,7 +113,8 @@ void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *proble
 	}
 	if (it->split_kv == CPA_SPLIT_GIVEN) {
 		c->sizes_kv = made->sizes_kv;
-		c->nsizes_kv = give_all(it->seed + 1, problem, true, P, made->sizes_kv);
+		c->nsizes_kv = give_all(it->seed + (it->layout != CPA_LAYOUT_FUSED), problem,
+			true, P, made->sizes_kv);
 	}
 	c->order = it->order;
 	c->heads = it->heads;

@@ -39,6 +39,7 @@ struct cpa_case {
 	uint64_t mask_seed;
 	enum cpa_case_sink sink;
 	bool lse;
+	enum cpa_layout layout; /* fused: one split for queries and keys */
 	/* How it is filled. */
 	enum cpa_fill fill;
 	uint64_t seed;

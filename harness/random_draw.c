@@ -161,6 +161,10 @@ void cpa_case_draw_problem(struct cpa_case *it, int P, uint64_t *state)
 				    : CPA_FILL_NORMAL;
 	it->seed = 1 + (uint64_t)below(state, 1000000);
 	it->interleaving_seed = 1 + (uint64_t)below(state, 1000);
+	it->layout = (enum cpa_layout)PICK(
+		state, CPA_LAYOUT_BSHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED);
+	if (it->layout == CPA_LAYOUT_FUSED && (it->Sq != it->Skv || it->D != it->Dv))
+		it->layout = CPA_LAYOUT_BSHD;
 	it->N = it->R = it->U = it->direction = 1;
 }
 
@@ -209,6 +213,8 @@ void cpa_case_draw_config(struct cpa_case *it, const struct cpa_options *options
 	it->order = draw_order(it, options, state);
 	it->split = strict ? CPA_SPLIT_EQUAL : draw_split(it, false, state);
 	it->split_kv = strict ? CPA_SPLIT_EQUAL : draw_split(it, true, state);
+	if (it->layout == CPA_LAYOUT_FUSED)
+		it->split_kv = it->split;
 	it->heads = strict || it->U > CPA_CASE_RANKS
 			    ? CPA_HEADS_BALANCED
 			    : (enum cpa_heads)PICK(state, CPA_HEADS_BALANCED, CPA_HEADS_BALANCED,

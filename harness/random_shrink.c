@@ -29,6 +29,7 @@ enum part {
 	SCALE,
 	FILL,
 	LSE,
+	LAYOUT,
 	DTYPE,
 	SINK_VALUE,
 	MASK_BATCHES,
@@ -122,6 +123,8 @@ static bool put_back(struct cpa_case *it, enum part part)
 		PUT_BACK(it->fill, CPA_FILL_NORMAL);
 	case LSE:
 		PUT_BACK(it->lse, true);
+	case LAYOUT:
+		PUT_BACK(it->layout, CPA_LAYOUT_BSHD);
 	case DTYPE:
 		PUT_BACK(it->dtype, CPA_DTYPE_FP64);
 	case SEED:
@@ -258,6 +261,9 @@ static bool settle(struct cpa_case *it, const struct cpa_options *options)
 		clamp(&it->key_lengths[b], it->Skv);
 	if (it->Sq != it->Skv)
 		it->ndocuments = 0;
+	if (it->layout == CPA_LAYOUT_FUSED && (it->Sq != it->Skv || it->D != it->Dv ||
+						      it->split != it->split_kv))
+		it->layout = CPA_LAYOUT_BSHD; /* which no longer fits */
 	for (int i = 0; i <= it->ndocuments && it->ndocuments > 0; i++)
 		clamp(&it->documents[i], it->Sq);
 	if (it->ndocuments > 0)

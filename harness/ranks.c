@@ -3,6 +3,8 @@
  */
 #include "harness/ranks.h"
 
+#include "harness/place.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,12 +156,11 @@ enum cpa_status cpa_ranks_restart(struct cpa_ranks *ranks, const struct cpa_prob
 	return cpa_ranks_start(ranks, ranks->device, hook, context, error);
 }
 
-/* The buffer of a tensor on a rank as a shard of the whole array; false: the rank has none. */
+/* The box of a tensor on a rank as a shard of the whole array; false: the rank has none. */
 static bool find_shard(const struct cpa_ranks *ranks, int rank, enum cpa_role role,
-	enum cpa_tensor tensor, int *buffer, struct cpa_shard *shard)
+	enum cpa_tensor tensor, struct cpa_box *box, struct cpa_shard *shard)
 {
 	bool key = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
-	*buffer = ranks->execs[rank] ? cpa_exec_find(ranks->execs[rank], role, tensor) : -1;
 	*shard = (struct cpa_shard){
 		.row_nbytes = cpa_token_nbytes(ranks->problem, tensor),
 		.S = cpa_tensor_ntokens(ranks->problem, tensor),
@@ -167,7 +168,8 @@ static bool find_shard(const struct cpa_ranks *ranks, int rank, enum cpa_role ro
 			ranks->partition, cpa_partition_coords(ranks->partition, rank).b),
 		.tokens = key ? &ranks->kv_shards[rank] : &ranks->q_shards[rank],
 	};
-	return *buffer >= 0;
+	return ranks->execs[rank] &&
+	       cpa_schedule_find(ranks->schedules[rank], role, tensor, box);
 }
 
 static size_t shard_nbytes(const struct cpa_shard *shard)
@@ -177,15 +179,16 @@ static size_t shard_nbytes(const struct cpa_shard *shard)
 }
 
 /* A plan that gives a rank another shard than the partition would be the proof's fault. */
-static enum cpa_status check_shard(const struct cpa_ranks *ranks, int rank, int buffer,
-	const struct cpa_shard *shard, struct cpa_error *error)
+static enum cpa_status check_shard(const struct cpa_ranks *ranks, int rank,
+	const struct cpa_box *box, const struct cpa_shard *shard, struct cpa_error *error)
 {
-	const struct cpa_buffer *b = &ranks->schedules[rank]->buffers[buffer];
-	if ((size_t)cpa_buffer_nbytes(b) == shard_nbytes(shard))
+	const struct cpa_buffer *b = &ranks->schedules[rank]->buffers[box->buffer];
+	int64_t nbytes = cpa_box_nelements(b, box) * (int64_t)cpa_dtype_nbytes(b->dtype);
+	if ((size_t)nbytes == shard_nbytes(shard))
 		return CPA_OK;
 	return cpa_fail(error, CPA_MISMATCH,
 		"buffer \"%s\" of rank %d has %" PRId64 " bytes; its shard has %zu", b->name,
-		rank, cpa_buffer_nbytes(b), shard_nbytes(shard));
+		rank, nbytes, shard_nbytes(shard));
 }
 
 enum cpa_status cpa_ranks_upload(
@@ -195,19 +198,17 @@ enum cpa_status cpa_ranks_upload(
 	enum cpa_status s = CPA_OK;
 	for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++)
 		for (int i = 0; s == CPA_OK && i < 3; i++) {
-			int buffer;
+			struct cpa_box box;
 			struct cpa_shard shard;
-			if (!find_shard(
-				    ranks, rank, CPA_ROLE_INPUT, tensors[i], &buffer, &shard))
+			if (!find_shard(ranks, rank, CPA_ROLE_INPUT, tensors[i], &box, &shard))
 				continue;
-			s = check_shard(ranks, rank, buffer, &shard, error);
+			s = check_shard(ranks, rank, &box, &shard, error);
 			if (s != CPA_OK)
 				break;
 			inputs->read(inputs->context, tensors[i], shard.batches, shard.tokens,
 				ranks->staging);
-			s = ranks->device->ops->upload(ranks->device,
-				cpa_exec_memory(ranks->execs[rank], buffer), ranks->staging,
-				shard_nbytes(&shard), error);
+			s = cpa_place_put(ranks->device, ranks->execs[rank], &box,
+				ranks->staging, error);
 		}
 	return s;
 }
@@ -254,15 +255,15 @@ enum cpa_status cpa_ranks_run(struct cpa_ranks *ranks, enum cpa_fake_mode mode, 
 static enum cpa_status fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor tensor,
 	struct cpa_shard *shard, bool *has, struct cpa_error *error)
 {
-	int buffer;
-	*has = find_shard(ranks, rank, CPA_ROLE_OUTPUT, tensor, &buffer, shard);
+	struct cpa_box box;
+	*has = find_shard(ranks, rank, CPA_ROLE_OUTPUT, tensor, &box, shard);
 	if (!*has)
 		return CPA_OK;
-	enum cpa_status s = check_shard(ranks, rank, buffer, shard, error);
+	enum cpa_status s = check_shard(ranks, rank, &box, shard, error);
 	if (s != CPA_OK)
 		return s;
-	return ranks->device->ops->download(ranks->device, ranks->staging,
-		cpa_exec_memory(ranks->execs[rank], buffer), shard_nbytes(shard), error);
+	return cpa_place_get(
+		ranks->device, ranks->execs[rank], &box, ranks->staging, error);
 }
 
 static enum cpa_status compare(struct cpa_ranks *ranks, const void *o, const void *lse,

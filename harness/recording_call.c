@@ -125,6 +125,7 @@ static enum cpa_status shape_inputs(struct cpa_recording *recording, struct cpa_
 	problem->Dv = v.D;
 	problem->dtype = q.dtype;
 	problem->lse = true;
+	problem->layout = entry->bhsd ? CPA_LAYOUT_BHSD : CPA_LAYOUT_BSHD;
 	return CPA_OK;
 }
 

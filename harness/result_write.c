@@ -274,6 +274,7 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 		cpa_json_bool(json, r->problem->lse);
 	else
 		cpa_json_null(json);
+	put_string(json, "layout", r->problem ? cpa_layout_name(r->problem->layout) : NULL);
 	put_counts(json, r);
 	if (!plan)
 		put_known(json, "seconds", r->seconds);

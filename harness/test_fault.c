@@ -172,6 +172,17 @@ static void every_fault_is_found_in_16_bit(void **state)
 	find_all(problem, 2);
 }
 
+/* The block that the first hop reads is the input itself. */
+static void every_fault_is_found_in_every_layout(void **state)
+{
+	(void)state;
+	struct cpa_problem problem = usual;
+	problem.layout = CPA_LAYOUT_BHSD;
+	find_all(problem, 3);
+	problem.layout = CPA_LAYOUT_FUSED;
+	find_all(problem, 3);
+}
+
 /* Scores so that nearly all weight is on key 0: what other blocks lack hardly shows in the
  * data. */
 static void a_lost_block_without_weight_is_found_by_the_probes(void **state)
@@ -238,6 +249,7 @@ int main(void)
 		cmocka_unit_test(every_fault_is_found_where_it_is),
 		cmocka_unit_test(every_fault_is_found_in_causal_problems),
 		cmocka_unit_test(every_fault_is_found_in_16_bit),
+		cmocka_unit_test(every_fault_is_found_in_every_layout),
 		cmocka_unit_test(a_lost_block_without_weight_is_found_by_the_probes),
 		cmocka_unit_test(seeds_reach_different_ranks),
 		cmocka_unit_test(names_lead_to_faults),

@@ -68,6 +68,26 @@ static void every_key_reaches_its_field(void **state)
 	assert_false(parse("S=5,causal=no").rule.causal);
 }
 
+static void layouts_are_read_as_they_are_printed(void **state)
+{
+	static const char *const texts[] = {
+		"B=1,S=5,H=8,D=64,dtype=fp64,lse", "B=1,S=5,H=8,D=64,dtype=fp64,lse,layout=BHSD",
+		"B=1,S=5,H=8,D=64,dtype=fp64,lse,layout=fused" };
+	static const enum cpa_layout layouts[] = {
+		CPA_LAYOUT_BSHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED };
+
+	(void)state;
+	assert_int_equal(parse("S=5,layout=BSHD").layout, CPA_LAYOUT_BSHD);
+	for (int i = 0; i < 3; i++) {
+		struct cpa_problem p = parse(texts[i]);
+		char text[200];
+
+		assert_int_equal(p.layout, layouts[i]);
+		cpa_problem_print(&p, text, sizeof text);
+		assert_string_equal(text, texts[i]);
+	}
+}
+
 static void lse_starts_as_the_command_says(void **state)
 {
 	struct cpa_problem p;
@@ -143,7 +163,11 @@ static void bad_text_is_refused_in_a_sentence(void **state)
 		{ "S=9223372036854775807,text=1", "more than 2^63 - 1" },
 		{ "S=4,text=3,documents=0:4", "expected S = 7" },
 		{ "S=4,texts=3", "did you mean text?" },
-		{ "S=4,layout=BHSD", "only BSHD is in this version" },
+		{ "S=4,layout=SBHD", "--problem layout: unknown" },
+		{ "S=4,layout=bhsd", "unknown 'bhsd' (expected BSHD, BHSD or fused)" },
+		{ "S=4,layout=", "a value is missing; write layout=BHSD" },
+		{ "S=4,layout", "a value is missing; write layout=BHSD" },
+		{ "S=4,layout=BHSD,layout=BSHD", "layout is given twice" },
 		{ "S=4,Hq=4,Hkv=3", "" },
 		{ "B=9000000000000000000,S=9000000000000000000", "" },
 	};
@@ -229,6 +253,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_those_of_the_manual),
 		cmocka_unit_test(every_key_reaches_its_field),
+		cmocka_unit_test(layouts_are_read_as_they_are_printed),
 		cmocka_unit_test(lse_starts_as_the_command_says),
 		cmocka_unit_test(bad_text_is_refused_in_a_sentence),
 		cmocka_unit_test(what_is_printed_reads_back_as_the_same),

@@ -68,6 +68,7 @@ static void every_shrinking_comes_to_an_end(void **unused)
 		assert_true(it.B * it.Sq * it.Skv * it.Hkv * it.g * it.D * it.Dv == 1);
 		assert_true(it.N * it.R * it.U == 1);
 		assert_int_equal(it.segments.n + it.segments_kv.n, 0);
+		assert_int_equal(it.layout, CPA_LAYOUT_BSHD);
 	}
 	cpa_options_fini(&options);
 }
@@ -101,7 +102,8 @@ struct seen {
 	bool all_masked, one_key, window, causal, documents, one_document, sink, bool_mask, bias,
 		uneven, given, given_of_segments, cross, gqa, lse_not_asked, rows_without_keys, text_in_front,
 		text_at_the_rear, empty_segment, four_segments, all_replicated, replicated_keys,
-		keys_cut_apart, zigzag_documents, more_groups_than_batches;
+		keys_cut_apart, zigzag_documents, more_groups_than_batches, bhsd, fused,
+		fused_with_given_sizes;
 };
 
 static bool sees_nothing(const struct cpa_problem *p)
@@ -154,6 +156,10 @@ static void look(struct seen *seen, const struct cpa_case *it, const struct cpa_
 	seen->cross |= p->Sq != p->Skv;
 	seen->gqa |= p->Hq != p->Hkv;
 	seen->lse_not_asked |= !p->lse;
+	seen->bhsd |= p->layout == CPA_LAYOUT_BHSD;
+	seen->fused |= p->layout == CPA_LAYOUT_FUSED;
+	seen->fused_with_given_sizes |=
+		p->layout == CPA_LAYOUT_FUSED && it->split == CPA_SPLIT_GIVEN;
 	seen->rows_without_keys |= sees_nothing(p);
 	look_at_segments(seen, p, p->segments, p->nsegments);
 	look_at_segments(seen, p, p->segments_kv, p->nsegments_kv);
@@ -209,7 +215,12 @@ static void expect_read_back(const struct cpa_case *it, struct seen *seen)
 	look(seen, it, p);
 	assert_true(p->Sq == it->Sq && p->Skv == it->Skv && p->Hq == it->Hkv * it->g);
 	assert_true(p->rule.causal == it->causal && p->rule.window == it->window);
-	assert_true(p->rule.offset == it->offset);
+	assert_true(p->rule.offset == it->offset && p->layout == it->layout);
+	if (p->layout == CPA_LAYOUT_FUSED && !cpa_variant_info(it->variant)->strict) {
+		struct cpa_partition *part;
+		assert_int_equal(cpa_partition_create(p, &made.config, &part, &error), CPA_OK);
+		cpa_partition_destroy(part);
+	}
 	expect_equal_segments(&it->segments, p->segments, p->nsegments);
 	expect_equal_segments(&it->segments_kv, p->segments_kv, p->nsegments_kv);
 	cpa_options_fini(&o);

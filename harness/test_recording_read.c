@@ -200,12 +200,28 @@ static void sixteen_bit_elements_are_exact(void **state)
 	}
 }
 
+/* A call runs in the layout that it was recorded in. */
+static void the_problem_has_the_layout_of_the_file(void **state)
+{
+	static const char *const files[] = {"smollm2_bf16.h5", "minilm_bhsd_f16_boolmask.h5"};
+
+	(void)state;
+	for (int f = 0; f < 2; f++) {
+		struct cpa_recording *recording = open_good(files[f]);
+
+		assert_int_equal(good_call(recording, 0)->problem.layout,
+			f == 0 ? CPA_LAYOUT_BSHD : CPA_LAYOUT_BHSD);
+		cpa_recording_close(recording);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_shard_is_the_slice_of_the_whole),
 		cmocka_unit_test(what_is_read_gives_the_recorded_lse),
 		cmocka_unit_test(sixteen_bit_elements_are_exact),
+		cmocka_unit_test(the_problem_has_the_layout_of_the_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

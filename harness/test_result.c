@@ -13,7 +13,7 @@
 #include "harness/result_parts.h"
 
 static const struct cpa_problem problem = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
-	{ .causal = false }, .lse = true };
+	{ .causal = false }, .lse = true, .layout = CPA_LAYOUT_BHSD };
 static const struct cpa_problem masked = { 1, 64, 64, 8, 8, 64, 64, CPA_DTYPE_FP32, 0.125,
 	{ .mask = { .kind = CPA_MASK_BOOL, .data = "" } }, .lse = true };
 
@@ -171,6 +171,7 @@ static void json_has_the_names_of_the_manual(void **state)
 		 "\"soft_ratio\": null, \"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, "
 		 "\"dim\": 5}}"),
 		"\"lse\": null", "\"probe\": {\"ratio\": null}", "\"lse_asked\": true",
+		"\"layout\": \"BHSD\"",
 		"\"bytes_sent\": [100, 101, 102, 103]", "\"messages\": [3, 3, 3, 3]",
 		"\"peak_bytes\": [1000, 1001, 1002, 1003]", "\"mask_bytes\": null",
 		"\"work\": [7, 7, 7, 7]", "\"attended\": [8, 8, 8, 8]", "\"seconds\": 0.25",
@@ -234,7 +235,7 @@ static void plan_has_a_proof_instead_of_errors(void **state)
 	text = written(cpa_result_write_json, &list, &options);
 	assert_holds(text, "\"proof\": {\"proved\": true, \"fault\": null}");
 	/* 104 words to each of the three others; without a problem nobody knows. */
-	assert_holds(text, "\"preamble\": {\"bytes\": 2496, \"messages\": 1, \"record_bytes\": 832}");
+	assert_holds(text, "\"preamble\": {\"bytes\": 2520, \"messages\": 1, \"record_bytes\": 840}");
 	assert_holds(text, "\"preamble\": null");
 	assert_holds(text, "\"proof\": {\"proved\": false, \"fault\": \"a race\"}");
 	assert_null(strstr(text, "\"o\":"));

@@ -234,6 +234,24 @@ static enum cpa_status check_segments(const char *name, const struct cpa_segment
 	return CPA_OK;
 }
 
+/* Of q, k and v in one array; each alone has been found to fit, so that the heads do too. */
+static enum cpa_status check_layout(const struct cpa_problem *problem, struct cpa_error *error)
+{
+	int64_t product = 8 * (problem->Hq + 2 * problem->Hkv);
+
+	if ((unsigned) problem->layout > CPA_LAYOUT_FUSED || problem->layout == CPA_LAYOUT_SBHD)
+		return cpa_fail(error, CPA_INVALID,
+			"layout number %d, expected BSHD, BHSD or fused", (int) problem->layout);
+	if (problem->layout == CPA_LAYOUT_FUSED &&
+		(__builtin_mul_overflow(product, problem->B, &product) ||
+			__builtin_mul_overflow(product, problem->Sq, &product) ||
+			__builtin_mul_overflow(product, problem->D, &product)))
+		return cpa_fail(error, CPA_INVALID,
+			"too large: bytes of q, k and v in one array, B Sq (Hq + 2 Hkv) D 8, is "
+			"more than 2^63 - 1, expected a product within 64 bits");
+	return CPA_OK;
+}
+
 enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_error *error)
 {
 	enum cpa_status status;
@@ -241,6 +259,8 @@ enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_
 	status = check_sizes(problem, error);
 	if (status == CPA_OK)
 		status = check_products(problem, error);
+	if (status == CPA_OK)
+		status = check_layout(problem, error);
 	if (status != CPA_OK)
 		return status;
 	if ((unsigned) problem->dtype > CPA_DTYPE_FP16)
@@ -261,6 +281,13 @@ enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_
 		status = check_segments("segments_kv", problem->segments_kv, problem->nsegments_kv, "Skv",
 			problem->Skv, error);
 	return status == CPA_OK ? check_rule(problem, error) : status;
+}
+
+const char *cpa_layout_name(enum cpa_layout layout)
+{
+	static const char *const names[] = { "BSHD", "SBHD", "BHSD", "fused" };
+
+	return (unsigned) layout < sizeof names / sizeof *names ? names[layout] : "none";
 }
 
 enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem)

@@ -122,6 +122,14 @@ struct cpa_segment {
 	bool replicated;
 };
 
+/*
+ * How an array lies in memory.  The caller's q, k, v, o and lse are BSHD, BHSD (lse [B, H, S]) or
+ * FUSED: q, k and v are strided views of one array [B, S, Hq + 2 Hkv, D], the heads of q first, then
+ * k, then v; o and lse are BSHD then.  SBHD is what work and wire buffers are.  No answer depends on it.
+ */
+enum cpa_layout { CPA_LAYOUT_BSHD, CPA_LAYOUT_SBHD, CPA_LAYOUT_BHSD, CPA_LAYOUT_FUSED };
+const char *cpa_layout_name(enum cpa_layout); /* "BSHD" "SBHD" "BHSD" "fused" */
+
 struct cpa_problem {
 	int64_t B, Sq, Skv, Hq, Hkv, D, Dv;
 	enum cpa_dtype dtype; /* of q, k, v and o; lse is fp64 for fp64, else fp32 */
@@ -131,7 +139,8 @@ struct cpa_problem {
 	 * too where Sq = Skv; segments_kv is for keys where Sq != Skv.  Replicated keys never travel. */
 	const struct cpa_segment *segments, *segments_kv;
 	int nsegments, nsegments_kv;
-	bool lse; /* whether lse is an output */
+	bool lse;               /* whether lse is an output */
+	enum cpa_layout layout; /* of the caller's arrays; the partition says when FUSED can be */
 };
 
 /* The segments of queries or keys, *n of them; *whole, one split segment without a name, where the
@@ -143,8 +152,9 @@ int cpa_problem_nsplit(const struct cpa_problem *problem, bool keys);
 /* "2 split segments of keys (text, image)": for sentences; cut to fit. */
 void cpa_problem_print_split(const struct cpa_problem *problem, bool keys, char *text, size_t size);
 
-/* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t, and a rule as
- * described above; the elements of a mask are not looked at.  CPA_INVALID. */
+/* Every size >= 1, Hq a multiple of Hkv, scale finite and > 0, products within int64_t, a layout
+ * that callers have, and a rule as described above; the elements of a mask are not looked at.
+ * CPA_INVALID. */
 enum cpa_status cpa_problem_check(const struct cpa_problem *problem, struct cpa_error *error);
 enum cpa_dtype cpa_problem_lse_dtype(const struct cpa_problem *problem);
 

@@ -121,6 +121,30 @@ static void dtypes_and_offsets_out_of_range_are_refused(void **unused)
 	assert_int_equal(cpa_rule_row(&problem, 0, 6).end, 5);
 }
 
+static void layouts_are_those_that_callers_have(void **unused)
+{
+	const int64_t fits = (int64_t) 1 << 57;
+	struct cpa_problem problem = { 1, 1, 1, 4, 4, fits, fits, .scale = 1 };
+	struct cpa_error error;
+
+	(void) unused;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	problem.layout = CPA_LAYOUT_FUSED;
+	assert_refused(&problem, "bytes of q, k and v in one array");
+	problem.D = problem.Dv = fits / 4;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	problem.layout = CPA_LAYOUT_BHSD;
+	assert_int_equal(cpa_problem_check(&problem, &error), CPA_OK);
+	problem.layout = CPA_LAYOUT_SBHD;
+	assert_refused(&problem, "expected BSHD, BHSD or fused");
+	memset(&problem.layout, 0x7f, sizeof problem.layout);
+	assert_refused(&problem, "expected BSHD, BHSD or fused");
+	assert_string_equal(cpa_layout_name(CPA_LAYOUT_BSHD), "BSHD");
+	assert_string_equal(cpa_layout_name(CPA_LAYOUT_SBHD), "SBHD");
+	assert_string_equal(cpa_layout_name(CPA_LAYOUT_BHSD), "BHSD");
+	assert_string_equal(cpa_layout_name(CPA_LAYOUT_FUSED), "fused");
+}
+
 static void lse_is_fp64_for_fp64_alone(void **unused)
 {
 	struct cpa_problem problem = small;
@@ -326,6 +350,7 @@ int main(void)
 		cmocka_unit_test(products_beyond_64_bits_are_refused_and_those_below_are_not),
 		cmocka_unit_test(scales_must_be_finite_and_positive),
 		cmocka_unit_test(dtypes_and_offsets_out_of_range_are_refused),
+		cmocka_unit_test(layouts_are_those_that_callers_have),
 		cmocka_unit_test(lse_is_fp64_for_fp64_alone),
 		cmocka_unit_test(window_sides_below_minus_one_are_refused),
 		cmocka_unit_test(documents_that_do_not_cut_the_sequence_are_refused),

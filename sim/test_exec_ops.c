@@ -10,11 +10,14 @@
 static double at(const struct cpa_exec *exec, int buffer, const int64_t i[4])
 {
 	const struct cpa_buffer *b = &cpa_exec_schedule(exec)->buffers[buffer];
-	int64_t row = b->layout == CPA_LAYOUT_BSHD ? i[1] * b->ntokens + i[0]
-						   : i[0] * b->nbatches + i[1];
+	int64_t row = ((b->layout == CPA_LAYOUT_SBHD ? i[0] * b->nbatches + i[1]
+						     : i[1] * b->ntokens + i[0])
+			      * b->nheads)
+		+ i[2];
 
-	return cpa_load(b->dtype, cpa_exec_memory(exec, buffer),
-		(row * b->nheads + i[2]) * b->dim + i[3]);
+	if (b->layout == CPA_LAYOUT_BHSD)
+		row = (i[1] * b->nheads + i[2]) * b->ntokens + i[0];
+	return cpa_load(b->dtype, cpa_exec_memory(exec, buffer), row * b->dim + i[3]);
 }
 
 /* ---- copies ---- */
@@ -89,11 +92,11 @@ static void a_strided_copy_fills_its_box_and_nothing_else(void **state)
 		.hook = { .before = set_up } };
 
 	(void)state;
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < 4 * 16; i++) {
 		struct rig rig = make_rig(1);
 		bool back = i & 1, lame = i & 2;
-		enum cpa_layout one = i & 4 ? CPA_LAYOUT_SBHD : CPA_LAYOUT_BSHD;
-		enum cpa_layout two = i & 8 ? CPA_LAYOUT_SBHD : CPA_LAYOUT_BSHD;
+		enum cpa_layout one = (enum cpa_layout)(i / 4 % 4);
+		enum cpa_layout two = (enum cpa_layout)(i / 16);
 		const struct cpa_buffer *target;
 
 		add_buffer(

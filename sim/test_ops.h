@@ -77,7 +77,7 @@ static inline void add_buffer(struct cpa_schedule *s, enum cpa_role role, enum c
 	enum cpa_dtype dtype, int64_t ntokens, enum cpa_tensor tensor)
 {
 	struct cpa_buffer buffer = { "", role, tensor, layout, dtype, ntokens, 2, 3,
-		tensor == CPA_TENSOR_LSE ? 1 : 2 };
+		tensor == CPA_TENSOR_LSE ? 1 : 2, 0 };
 
 	cpa_schedule_buffer(s, &buffer);
 }

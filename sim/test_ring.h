@@ -51,7 +51,7 @@ static inline int add_buffer(struct cpa_schedule *s, enum cpa_tensor tensor, enu
 	bool kv = tensor == CPA_TENSOR_K || tensor == CPA_TENSOR_V;
 	struct cpa_buffer buffer = { "", role, tensor,
 		role == CPA_ROLE_WORK ? CPA_LAYOUT_SBHD : CPA_LAYOUT_BSHD, CPA_DTYPE_FP64,
-		SHARD, problem.B, kv ? problem.Hkv : problem.Hq, dim_of(tensor) };
+		SHARD, problem.B, kv ? problem.Hkv : problem.Hq, dim_of(tensor), 0 };
 
 	return cpa_schedule_buffer(s, &buffer);
 }
