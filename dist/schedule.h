@@ -132,9 +132,9 @@ struct cpa_spans cpa_partition_q_split(const struct cpa_partition *partition, st
 	int r, int u);
 struct cpa_spans cpa_partition_kv_split(const struct cpa_partition *partition, struct cpa_arena *arena,
 	int r, int u);
-/* The keys of block j that some row of query span `queries` may see, as an index range of the block. */
+/* The keys of a block that some row of query span `queries` may see, as an index range of the block. */
 struct cpa_range cpa_partition_need(const struct cpa_partition *partition, const struct cpa_span *queries,
-	const struct cpa_spans *block);
+	const struct cpa_spans_index *block);
 
 /* ---- the schedule ---------------------------------------------------------------------------- */
 

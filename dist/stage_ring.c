@@ -182,12 +182,15 @@ void cpa_ring_attend_block(
 {
 	if (cpa_operand_is_empty(k))
 		return;
-	for (int first = 0, last; first < ring->nrows; first = last) {
-		struct cpa_range need = cpa_partition_need(
-			ring->plan->part, &ring->rows[first].span, &k->content.tokens);
+	struct cpa_spans_index block = cpa_plan_index(ring->plan, &k->content.tokens);
+	struct cpa_range need = {0, 0}, next = {0, 0};
+	for (int first = 0, last; first < ring->nrows; first = last, need = next) {
+		if (first == 0)
+			need = cpa_partition_need(
+				ring->plan->part, &ring->rows[first].span, &block);
 		for (last = first + 1; last < ring->nrows; last++) {
-			struct cpa_range next = cpa_partition_need(
-				ring->plan->part, &ring->rows[last].span, &k->content.tokens);
+			next = cpa_partition_need(
+				ring->plan->part, &ring->rows[last].span, &block);
 			if (next.start != need.start || next.end != need.end ||
 				!same_history(&ring->rows[first], &ring->rows[last]))
 				break;
