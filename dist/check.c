@@ -89,22 +89,16 @@ static bool give_inputs(struct cpa_check_rank_state *state)
 		int id = find_buffer(state->schedule, CPA_ROLE_INPUT, (enum cpa_tensor)t);
 		if (id < 0)
 			continue; /* nobody can read it then */
-		struct cpa_operand all = {cpa_box_all(state->schedule, id), c};
-		struct cpa_piece_list *list = &state->pieces[id];
-		if (owns_nothing(&c) || !cpa_check_operand(state, &all))
+		struct cpa_operand *all = cpa_arena_alloc(&state->arena, sizeof *all);
+		if (!all)
+			return false;
+		*all = (struct cpa_operand){cpa_box_all(state->schedule, id), c};
+		if (owns_nothing(&c) || !cpa_check_operand(state, all))
 			return cpa_check_fail(state, CPA_RULE_DATA,
 				"input buffer \"%s\" is not this rank's shard",
 				state->schedule->buffers[id].name);
-		list->at = calloc(1, sizeof *list->at);
-		if (!list->at) {
-			state->out_of_memory = true;
+		if (!cpa_check_stand(state, all, -1, -1))
 			return false;
-		}
-		list->n = list->capacity = 1;
-		list->at[0] = (struct cpa_piece_state){
-			.box = all.box, .content = c, .writer_step = -1, .writer_op = -1};
-		for (int q = 0; q < CPA_NQUEUES; q++)
-			list->at[0].reader_step[q] = list->at[0].reader_op[q] = -1;
 	}
 	return true;
 }
@@ -230,8 +224,9 @@ enum cpa_status cpa_check_rank(
 				check->peers, schedule, &check->fault, &state.out_of_memory);
 	}
 	for (int i = 0; state.pieces && i < schedule->nbuffers; i++)
-		free(state.pieces[i].at);
+		cpa_pieces_fini(&state.pieces[i]);
 	free(state.pieces);
+	free(state.met.at);
 	free(state.clock);
 	bool failed = state.arena.failed || state.out_of_memory;
 	cpa_arena_fini(&state.arena);
