@@ -20,7 +20,12 @@ struct runs {
 	int n;
 };
 
-/* A contiguous stretch is one run; so are tokens that stand alone at one distance in the block,
+static bool continues(const struct run *run, int64_t position, int64_t index)
+{
+	return run->step == 1 && run->shard + run->n == position && run->block + run->n == index;
+}
+
+/* What is contiguous in both is one run; so are tokens that stand alone at one distance in the block,
  * as those of a striped shard do.  (The distance in tokens says nothing: several segments make
  * the block.) */
 static struct runs find_runs(
@@ -43,6 +48,11 @@ static struct runs find_runs(
 			if (last && s.width == 1 && (last->n == 1 || step == last->step)) {
 				last->step = step;
 				last->n++;
+				continue;
+			}
+			if (runs.n > 0 && continues(&runs.at[runs.n - 1], position, index)) {
+				runs.at[runs.n - 1].n += s.width;
+				last = NULL;
 				continue;
 			}
 			last = &runs.at[runs.n++];
