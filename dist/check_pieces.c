@@ -55,7 +55,8 @@ static struct cpa_piece_lane lane_of(const struct cpa_box *box)
 		.rest = box->token % step};
 }
 
-static struct cpa_piece_lane *find_lane(struct cpa_piece_list *list, const struct cpa_box *box)
+static struct cpa_piece_lane *known_lane(
+	const struct cpa_piece_list *list, const struct cpa_box *box)
 {
 	struct cpa_piece_lane wanted = lane_of(box);
 	for (int i = 0; i < list->n; i++) {
@@ -65,9 +66,17 @@ static struct cpa_piece_lane *find_lane(struct cpa_piece_list *list, const struc
 			lane->step == wanted.step && lane->rest == wanted.rest)
 			return lane;
 	}
+	return NULL;
+}
+
+static struct cpa_piece_lane *find_lane(struct cpa_piece_list *list, const struct cpa_box *box)
+{
+	struct cpa_piece_lane *known = known_lane(list, box);
+	if (known)
+		return known;
 	if (!grow((void **)&list->lanes, list->n, &list->capacity, 4, sizeof *list->lanes))
 		return NULL;
-	list->lanes[list->n] = wanted;
+	list->lanes[list->n] = lane_of(box);
 	return &list->lanes[list->n++];
 }
 
@@ -97,6 +106,19 @@ static int piece_behind(const struct chunk *chunk, int64_t token)
 			high = middle;
 	}
 	return high;
+}
+
+struct cpa_piece_state *cpa_pieces_at(struct cpa_piece_list *list, const struct cpa_box *box)
+{
+	struct cpa_piece_lane *lane = known_lane(list, box);
+	if (!lane || lane->n == 0)
+		return NULL;
+	struct chunk *chunk = &lane->chunks[chunk_at(lane, box->token)];
+	int behind = piece_behind(chunk, box->token);
+	struct cpa_piece_state *piece = behind > 0 ? &chunk->at[behind - 1] : NULL;
+	return piece && piece->box.token == box->token && piece->box.ntokens == box->ntokens
+		? piece
+		: NULL;
 }
 
 /* ---- adding ---- */

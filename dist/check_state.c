@@ -323,14 +323,20 @@ static bool may_read(struct cpa_check_rank_state *state, struct cpa_piece_state 
 			race(state, both, "reads", "writes", piece->writer_op));
 }
 
+static void mark_read(
+	const struct cpa_check_rank_state *state, struct cpa_piece_state *piece, int queue)
+{
+	piece->reader_step[queue] = state->step;
+	piece->reader_op[queue] = state->op;
+}
+
 /* Only the part that is read is marked: the rest of the piece stands apart from now on. */
 static bool put_back_read(struct cpa_check_rank_state *state, const struct cpa_piece_state *old,
 	const struct cpa_box *both, int queue)
 {
 	struct cpa_piece_state piece = *old;
 	piece.box = *both;
-	piece.reader_step[queue] = state->step;
-	piece.reader_op[queue] = state->op;
+	mark_read(state, &piece, queue);
 	return add_piece(state, &piece) && keep_outside(state, old, both);
 }
 
@@ -344,6 +350,13 @@ bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand
 		? state->schedule->steps[state->step].queue
 		: CPA_QUEUE_COMPUTE;
 	int64_t found = 0, wanted = box->ntokens * box->nbatches * box->nheads;
+	struct cpa_piece_state *same = cpa_pieces_at(&state->pieces[box->buffer], box);
+	if (same) {
+		if (!may_read(state, same, operand, &same->box, &index))
+			return false;
+		mark_read(state, same, queue);
+		return true;
+	}
 	if (!take_pieces(state, box))
 		return false;
 	for (int i = 0; i < state->met.n; i++) {
@@ -363,6 +376,17 @@ bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand
 }
 
 /* ---- write ---- */
+
+static struct cpa_piece_state new_piece(const struct cpa_operand *written, int step, int op)
+{
+	struct cpa_piece_state piece = {
+		.box = written->box, .written = written, .writer_step = step, .writer_op = op};
+	if (piece.box.ntokens == 1)
+		piece.box.step = 1;
+	for (int q = 0; q < CPA_NQUEUES; q++)
+		piece.reader_step[q] = piece.reader_op[q] = -1;
+	return piece;
+}
 
 static bool may_replace(struct cpa_check_rank_state *state, const struct cpa_piece_state *piece,
 	const struct cpa_box *both)
@@ -384,6 +408,12 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 	if (state->schedule->buffers[buffer].role == CPA_ROLE_INPUT)
 		return cpa_check_fail(state, CPA_RULE_DATA, "writes the input buffer \"%s\"",
 			state->schedule->buffers[buffer].name);
+	struct cpa_piece_state *same = cpa_pieces_at(&state->pieces[buffer], &operand->box);
+	if (same) {
+		bool may = may_replace(state, same, &same->box);
+		*same = new_piece(operand, state->step, state->op);
+		return may;
+	}
 	if (!take_pieces(state, &operand->box))
 		return false;
 	for (int i = 0; i < state->met.n; i++) {
@@ -397,15 +427,9 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 	return cpa_check_stand(state, operand, state->step, state->op);
 }
 
-bool cpa_check_stand(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int step, int op)
+bool cpa_check_stand(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int step,
+	int op)
 {
-	struct cpa_piece_state piece = {.box = operand->box,
-		.written = operand,
-		.writer_step = step,
-		.writer_op = op};
-	if (piece.box.ntokens == 1)
-		piece.box.step = 1;
-	for (int q = 0; q < CPA_NQUEUES; q++)
-		piece.reader_step[q] = piece.reader_op[q] = -1;
+	struct cpa_piece_state piece = new_piece(operand, step, op);
 	return add_piece(state, &piece);
 }

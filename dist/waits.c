@@ -21,6 +21,7 @@ struct plane {
 	int64_t *bounds; /* [nbounds] ascending; stretch i ends where i + 1 begins */
 	struct latest *latest;
 	int nbounds, capacity;
+	int found; /* the bound that was looked for last: the next is often there, or behind it */
 };
 struct planes {
 	struct plane *at;
@@ -116,9 +117,12 @@ static bool make_stretches(struct plane *plane)
 }
 
 /* The first bound at or behind token number i. */
-static int bound_at(const struct plane *plane, int64_t i)
+static int bound_at(struct plane *plane, int64_t i)
 {
 	int low = -1, high = plane->nbounds;
+	for (int near = 0; near < 3 && plane->found < high; near++, plane->found++)
+		if (plane->bounds[plane->found] == i)
+			return plane->found;
 	while (high - low > 1) {
 		int middle = low + (high - low) / 2;
 		if (plane->bounds[middle] < i)
@@ -126,6 +130,7 @@ static int bound_at(const struct plane *plane, int64_t i)
 		else
 			high = middle;
 	}
+	plane->found = high;
 	return high;
 }
 
@@ -168,7 +173,7 @@ static void later_of(int *waits, const int *steps)
 }
 
 static void depend_on(
-	const struct plane *plane, const struct cpa_box *box, bool write, int waits[CPA_NQUEUES])
+	struct plane *plane, const struct cpa_box *box, bool write, int waits[CPA_NQUEUES])
 {
 	int64_t from, to;
 	if (!numbers_on(plane, box, &from, &to))
@@ -192,11 +197,11 @@ static void touch(struct plane *plane, const struct cpa_box *box, bool write, in
 		*(write ? &plane->latest[i].write[queue] : &plane->latest[i].read[queue]) = step;
 }
 
-static void depend(const struct planes *planes, const struct cpa_operand *operands, int n, bool write,
+static void depend(struct planes *planes, const struct cpa_operand *operands, int n, bool write,
 	int waits[CPA_NQUEUES])
 {
 	for (int i = 0; i < n; i++) {
-		const struct planes *list = &planes[operands[i].box.buffer];
+		struct planes *list = &planes[operands[i].box.buffer];
 		for (int p = 0; operands[i].box.ntokens > 0 && p < list->n; p++)
 			depend_on(&list->at[p], &operands[i].box, write, waits);
 	}
