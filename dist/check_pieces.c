@@ -12,6 +12,7 @@
 enum { CHUNK = 32 };
 
 struct chunk {
+	int64_t first; /* token index of at[0] */
 	struct cpa_piece_state *at;
 	int n, capacity;
 };
@@ -20,6 +21,7 @@ struct cpa_piece_lane {
 	int64_t step, rest; /* token index = rest modulo step */
 	struct chunk *chunks; /* none is empty */
 	int n, capacity;
+	int found; /* the chunk that was looked for last: often the next one too */
 };
 
 static bool grow(void **array, int n, int *capacity, int first, size_t size)
@@ -81,16 +83,21 @@ static struct cpa_piece_lane *find_lane(struct cpa_piece_list *list, const struc
 }
 
 /* The last chunk that starts at or before a token index; the first when none does. */
-static int chunk_at(const struct cpa_piece_lane *lane, int64_t token)
+static int chunk_at(struct cpa_piece_lane *lane, int64_t token)
 {
 	int low = 0, high = lane->n;
+	for (int near = lane->found; near < lane->found + 2 && near < lane->n; near++)
+		if (lane->chunks[near].first <= token &&
+			(near + 1 == lane->n || token < lane->chunks[near + 1].first))
+			return near;
 	while (high - low > 1) {
 		int middle = low + (high - low) / 2;
-		if (lane->chunks[middle].at[0].box.token <= token)
+		if (lane->chunks[middle].first <= token)
 			low = middle;
 		else
 			high = middle;
 	}
+	lane->found = low;
 	return low;
 }
 
@@ -129,7 +136,7 @@ static bool insert_chunk(struct cpa_piece_lane *lane, int index)
 		return false;
 	memmove(&lane->chunks[index + 1], &lane->chunks[index],
 		(size_t)(lane->n - index) * sizeof *lane->chunks);
-	lane->chunks[index] = (struct chunk){NULL, 0, 0};
+	lane->chunks[index] = (struct chunk){.at = NULL};
 	lane->n++;
 	return true;
 }
@@ -145,7 +152,8 @@ static bool split_chunk(struct cpa_piece_lane *lane, int index)
 	struct chunk *full = &lane->chunks[index];
 	int half = full->n / 2;
 	memcpy(upper, full->at + half, (size_t)(full->n - half) * sizeof *upper);
-	lane->chunks[index + 1] = (struct chunk){upper, full->n - half, CHUNK};
+	lane->chunks[index + 1] =
+		(struct chunk){upper[0].box.token, upper, full->n - half, CHUNK};
 	full->n = half;
 	return true;
 }
@@ -160,7 +168,7 @@ bool cpa_pieces_add(struct cpa_piece_list *list, const struct cpa_piece_state *p
 	if (lane->chunks[index].n == CHUNK) {
 		if (!split_chunk(lane, index))
 			return false;
-		index += lane->chunks[index + 1].at[0].box.token <= token;
+		index += lane->chunks[index + 1].first <= token;
 	}
 	struct chunk *chunk = &lane->chunks[index];
 	if (!grow((void **)&chunk->at, chunk->n, &chunk->capacity, 4, sizeof *chunk->at)) {
@@ -172,6 +180,7 @@ bool cpa_pieces_add(struct cpa_piece_list *list, const struct cpa_piece_state *p
 	memmove(&chunk->at[place + 1], &chunk->at[place],
 		(size_t)(chunk->n - place) * sizeof *chunk->at);
 	chunk->at[place] = *piece;
+	chunk->first = chunk->at[0].box.token;
 	chunk->n++;
 	return true;
 }
@@ -199,6 +208,8 @@ static bool take(struct cpa_piece_lane *lane, int index, int from, int to, struc
 	}
 	memmove(&chunk->at[from], &chunk->at[to], (size_t)(chunk->n - to) * sizeof *chunk->at);
 	chunk->n -= to - from;
+	if (chunk->n > 0)
+		chunk->first = chunk->at[0].box.token;
 	return true;
 }
 
@@ -225,7 +236,7 @@ static bool take_from_lane(
 	int first = chunk_at(lane, box->token), index = first;
 	int64_t last = last_token(box);
 	bool ok = true;
-	for (; ok && index < lane->n && lane->chunks[index].at[0].box.token <= last; index++) {
+	for (; ok && index < lane->n && lane->chunks[index].first <= last; index++) {
 		struct chunk *chunk = &lane->chunks[index];
 		int from = piece_behind(chunk, box->token), to = piece_behind(chunk, last);
 		if (from > 0 && last_token(&chunk->at[from - 1].box) >= box->token)
