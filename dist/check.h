@@ -20,7 +20,7 @@
 struct cpa_piece_state {
 	struct cpa_box box;
 	const struct cpa_operand *written; /* the box is a part of this one */
-	const struct cpa_spans_index *index; /* of its tokens; NULL: not made yet */
+	const struct cpa_spans_index *index; /* of its tokens; NULL: they are few */
 	int writer_step, writer_op;      /* -1: an input */
 	int reader_step[CPA_NQUEUES];    /* latest reader on each queue; -1: none */
 	int reader_op[CPA_NQUEUES];

@@ -115,19 +115,6 @@ static int piece_behind(const struct chunk *chunk, int64_t token)
 	return high;
 }
 
-struct cpa_piece_state *cpa_pieces_at(struct cpa_piece_list *list, const struct cpa_box *box)
-{
-	struct cpa_piece_lane *lane = known_lane(list, box);
-	if (!lane || lane->n == 0)
-		return NULL;
-	struct chunk *chunk = &lane->chunks[chunk_at(lane, box->token)];
-	int behind = piece_behind(chunk, box->token);
-	struct cpa_piece_state *piece = behind > 0 ? &chunk->at[behind - 1] : NULL;
-	return piece && piece->box.token == box->token && piece->box.ntokens == box->ntokens
-		? piece
-		: NULL;
-}
-
 /* ---- adding ---- */
 
 static bool insert_chunk(struct cpa_piece_lane *lane, int index)
@@ -183,6 +170,49 @@ bool cpa_pieces_add(struct cpa_piece_list *list, const struct cpa_piece_state *p
 	chunk->first = chunk->at[0].box.token;
 	chunk->n++;
 	return true;
+}
+
+/* ---- cutting one out ---- */
+
+/* The piece of a lane that starts at or before a token index; NULL: none does. */
+static struct cpa_piece_state *piece_at(struct cpa_piece_lane *lane, int64_t token)
+{
+	if (lane->n == 0)
+		return NULL;
+	struct chunk *chunk = &lane->chunks[chunk_at(lane, token)];
+	int behind = piece_behind(chunk, token);
+	return behind > 0 ? &chunk->at[behind - 1] : NULL;
+}
+
+/* Adds the part [token, end) of a piece without a step. */
+static bool add_part(
+	struct cpa_piece_list *list, struct cpa_piece_state piece, int64_t token, int64_t end)
+{
+	piece.box.token = token;
+	piece.box.ntokens = end - token;
+	return token >= end || cpa_pieces_add(list, &piece);
+}
+
+struct cpa_piece_state *cpa_pieces_cut_out(
+	struct cpa_piece_list *list, const struct cpa_box *box, bool *out_of_memory)
+{
+	struct cpa_piece_lane *lane = known_lane(list, box);
+	struct cpa_piece_state *piece = lane && lane->step == 1 ? piece_at(lane, box->token) : NULL;
+	if (!piece || piece->box.token + piece->box.ntokens < box->token + box->ntokens)
+		return NULL;
+	const struct cpa_piece_state old = *piece;
+	int64_t token = box->token, end = token + box->ntokens;
+	int64_t old_end = old.box.token + old.box.ntokens;
+	if (old.box.token == token && old_end == end)
+		return piece;
+	/* What starts where the piece did stays in its place. */
+	bool front = old.box.token < token;
+	piece->box.ntokens = front ? token - old.box.token : end - token;
+	if ((front && !add_part(list, old, token, end)) || !add_part(list, old, end, old_end)) {
+		*out_of_memory = true;
+		return NULL;
+	}
+	return piece_at(lane, token);
 }
 
 /* ---- taking ---- */

@@ -151,11 +151,23 @@ static bool box_common(const struct cpa_box *a, const struct cpa_box *b, struct 
 	return t.n > 0;
 }
 
-/* What is written in the part `inner` of a box that holds `content`.  index: of its tokens, made when
- * the list is long. */
+/* An index of the tokens of an operand; NULL where they are few. */
+static const struct cpa_spans_index *index_tokens(
+	struct cpa_check_rank_state *state, const struct cpa_operand *operand)
+{
+	if (operand->content.tokens.n <= SHORT_LIST)
+		return NULL;
+	struct cpa_spans_index *index = cpa_arena_alloc(&state->arena, sizeof *index);
+	if (index)
+		*index = cpa_spans_index(&state->arena, &operand->content.tokens);
+	return index;
+}
+
+/* What is in the part `inner` of an operand's box.  index: of its tokens; NULL where they are few, and
+ * where inner is all of it. */
 static struct cpa_content part_content(struct cpa_check_rank_state *state,
 	const struct cpa_operand *whole, const struct cpa_box *inner,
-	const struct cpa_spans_index **index)
+	const struct cpa_spans_index *index)
 {
 	const struct cpa_box *box = &whole->box;
 	const struct cpa_spans *tokens = &whole->content.tokens;
@@ -168,19 +180,9 @@ static struct cpa_content part_content(struct cpa_check_rank_state *state,
 		return part;
 	int64_t first = (inner->token - box->token) / box->step;
 	int64_t step = inner->step / box->step > 0 ? inner->step / box->step : 1;
-	if (tokens->n <= SHORT_LIST) {
-		part.tokens = cpa_spans_pick(&state->arena, tokens, first, inner->ntokens, step);
-		return part;
-	}
-	if (!*index) {
-		struct cpa_spans_index *made = cpa_arena_alloc(&state->arena, sizeof *made);
-		if (made)
-			*made = cpa_spans_index(&state->arena, tokens);
-		*index = made;
-	}
-	part.tokens = state->arena.failed
-		? (struct cpa_spans){0}
-		: cpa_spans_index_pick(&state->arena, *index, first, inner->ntokens, step);
+	part.tokens = index
+		? cpa_spans_index_pick(&state->arena, index, first, inner->ntokens, step)
+		: cpa_spans_pick(&state->arena, tokens, first, inner->ntokens, step);
 	return part;
 }
 
@@ -191,6 +193,13 @@ static bool add_piece(struct cpa_check_rank_state *state, const struct cpa_piece
 	if (!cpa_pieces_add(&state->pieces[piece->box.buffer], piece))
 		state->out_of_memory = true;
 	return !state->out_of_memory;
+}
+
+/* The piece that is a box after it has been cut out of the one around it, if one is. */
+static struct cpa_piece_state *cut_out(
+	struct cpa_check_rank_state *state, const struct cpa_box *box)
+{
+	return cpa_pieces_cut_out(&state->pieces[box->buffer], box, &state->out_of_memory);
 }
 
 /* Takes the pieces that meet a box out of their buffer, into state->met. */
@@ -310,9 +319,9 @@ static bool missing(
  * operand's tokens. */
 static bool may_read(struct cpa_check_rank_state *state, struct cpa_piece_state *piece,
 	const struct cpa_operand *operand, const struct cpa_box *both,
-	const struct cpa_spans_index **index)
+	const struct cpa_spans_index *index)
 {
-	struct cpa_content held = part_content(state, piece->written, both, &piece->index);
+	struct cpa_content held = part_content(state, piece->written, both, piece->index);
 	struct cpa_content named = part_content(state, operand, both, index);
 	if (state->arena.failed) {
 		state->out_of_memory = true;
@@ -343,21 +352,23 @@ static bool put_back_read(struct cpa_check_rank_state *state, const struct cpa_p
 bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand *operand)
 {
 	const struct cpa_box *box = &operand->box;
-	const struct cpa_spans_index *index = NULL;
 	/* The virtual step after the last one, which takes the outputs, has no queue of its own.
 	 */
 	int queue = state->step < state->schedule->nsteps
 		? state->schedule->steps[state->step].queue
 		: CPA_QUEUE_COMPUTE;
 	int64_t found = 0, wanted = box->ntokens * box->nbatches * box->nheads;
-	struct cpa_piece_state *same = cpa_pieces_at(&state->pieces[box->buffer], box);
+	struct cpa_piece_state *same = cut_out(state, box);
 	if (same) {
-		if (!may_read(state, same, operand, &same->box, &index))
+		if (!may_read(state, same, operand, &same->box, NULL))
 			return false;
 		mark_read(state, same, queue);
 		return true;
 	}
-	if (!take_pieces(state, box))
+	if (state->out_of_memory || !take_pieces(state, box))
+		return false;
+	const struct cpa_spans_index *index = index_tokens(state, operand);
+	if (state->arena.failed)
 		return false;
 	for (int i = 0; i < state->met.n; i++) {
 		struct cpa_piece_state *piece = &state->met.at[i];
@@ -367,7 +378,7 @@ bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand
 				return false;
 			continue;
 		}
-		if (!may_read(state, piece, operand, &both, &index) ||
+		if (!may_read(state, piece, operand, &both, index) ||
 			!put_back_read(state, piece, &both, queue))
 			return false;
 		found += both.ntokens * both.nbatches * both.nheads;
@@ -377,10 +388,14 @@ bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand
 
 /* ---- write ---- */
 
-static struct cpa_piece_state new_piece(const struct cpa_operand *written, int step, int op)
+static struct cpa_piece_state new_piece(
+	struct cpa_check_rank_state *state, const struct cpa_operand *written, int step, int op)
 {
-	struct cpa_piece_state piece = {
-		.box = written->box, .written = written, .writer_step = step, .writer_op = op};
+	struct cpa_piece_state piece = {.box = written->box,
+		.written = written,
+		.index = index_tokens(state, written),
+		.writer_step = step,
+		.writer_op = op};
 	if (piece.box.ntokens == 1)
 		piece.box.step = 1;
 	for (int q = 0; q < CPA_NQUEUES; q++)
@@ -408,13 +423,13 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 	if (state->schedule->buffers[buffer].role == CPA_ROLE_INPUT)
 		return cpa_check_fail(state, CPA_RULE_DATA, "writes the input buffer \"%s\"",
 			state->schedule->buffers[buffer].name);
-	struct cpa_piece_state *same = cpa_pieces_at(&state->pieces[buffer], &operand->box);
+	struct cpa_piece_state *same = cut_out(state, &operand->box);
 	if (same) {
 		bool may = may_replace(state, same, &same->box);
-		*same = new_piece(operand, state->step, state->op);
+		*same = new_piece(state, operand, state->step, state->op);
 		return may;
 	}
-	if (!take_pieces(state, &operand->box))
+	if (state->out_of_memory || !take_pieces(state, &operand->box))
 		return false;
 	for (int i = 0; i < state->met.n; i++) {
 		struct cpa_piece_state *old = &state->met.at[i];
@@ -430,6 +445,6 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 bool cpa_check_stand(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int step,
 	int op)
 {
-	struct cpa_piece_state piece = new_piece(operand, step, op);
-	return add_piece(state, &piece);
+	struct cpa_piece_state piece = new_piece(state, operand, step, op);
+	return !state->arena.failed && add_piece(state, &piece);
 }

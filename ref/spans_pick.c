@@ -15,8 +15,14 @@ static void pick_slice(struct cpa_arena *arena, struct cpa_spans *out,
 	const struct cpa_span *span, int64_t first, int64_t n)
 {
 	const int64_t width = span->width, end = first + n;
-	int64_t run = first / width;
+	int64_t run;
 
+	if (span->count == 1) {
+		cpa_spans_append_range(arena, out,
+			(struct cpa_range) { span->start + first, span->start + end });
+		return;
+	}
+	run = first / width;
 	if (first % width != 0) {
 		const int64_t start = span->start + run * span->stride + first % width;
 		const int64_t most = width - first % width, size = n < most ? n : most;
