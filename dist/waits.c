@@ -26,6 +26,8 @@ struct plane {
 struct planes {
 	struct plane *at;
 	int n, capacity;
+	int queue;   /* the last that touched the buffer; -1: none */
+	bool shared; /* several queues touch it, else nobody waits because of it */
 };
 
 static bool grow(void **array, int n, int *capacity, size_t size)
@@ -86,7 +88,7 @@ static bool add_bounds(struct planes *planes, const struct cpa_operand *operands
 {
 	for (int i = 0; i < n; i++) {
 		const struct cpa_box *box = &operands[i].box;
-		if (box->ntokens == 0)
+		if (box->ntokens == 0 || !planes[box->buffer].shared)
 			continue;
 		struct plane *plane = find_plane(&planes[box->buffer], box);
 		if (!plane || !add_bound(plane, box->token / plane->step) ||
@@ -211,9 +213,18 @@ static void touch_all(struct planes *planes, const struct cpa_operand *operands,
 	int step, int queue)
 {
 	for (int i = 0; i < n; i++)
-		if (operands[i].box.ntokens > 0)
+		if (operands[i].box.ntokens > 0 && planes[operands[i].box.buffer].shared)
 			touch(find_plane(&planes[operands[i].box.buffer], &operands[i].box),
 				&operands[i].box, write, step, queue);
+}
+
+static void note_queue(struct planes *planes, const struct cpa_operand *operands, int n, int queue)
+{
+	for (int i = 0; i < n; i++) {
+		struct planes *mine = &planes[operands[i].box.buffer];
+		mine->shared = mine->shared || (mine->queue >= 0 && mine->queue != queue);
+		mine->queue = queue;
+	}
 }
 
 /* ---- one step after the other ---- */
@@ -250,10 +261,24 @@ static void walk_steps(struct cpa_schedule *s, struct planes *planes)
 	}
 }
 
+static void find_shared(const struct cpa_schedule *s, struct planes *planes)
+{
+	for (int b = 0; b < s->nbuffers; b++)
+		planes[b].queue = -1;
+	for (int i = 0; i < s->nsteps; i++)
+		for (int n = 0; n < s->steps[i].nops; n++) {
+			const struct cpa_op *op = &s->ops[s->steps[i].first + n];
+			note_queue(planes, op->reads, op->nreads, s->steps[i].queue);
+			note_queue(planes, op->writes, op->nwrites, s->steps[i].queue);
+		}
+}
+
 bool cpa_schedule_find_waits(struct cpa_schedule *s)
 {
 	struct planes *planes = calloc((size_t)s->nbuffers + 1, sizeof *planes);
 	bool ok = planes != NULL;
+	if (ok)
+		find_shared(s, planes);
 	for (int i = 0; ok && i < s->nops; i++)
 		ok = add_bounds(planes, s->ops[i].reads, s->ops[i].nreads) &&
 			add_bounds(planes, s->ops[i].writes, s->ops[i].nwrites);
