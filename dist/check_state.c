@@ -164,10 +164,10 @@ static const struct cpa_spans_index *index_tokens(
 }
 
 /* What is in the part `inner` of an operand's box.  index: of its tokens; NULL where they are few, and
- * where inner is all of it. */
+ * where inner is all of it.  run: room for one span. */
 static struct cpa_content part_content(struct cpa_check_rank_state *state,
 	const struct cpa_operand *whole, const struct cpa_box *inner,
-	const struct cpa_spans_index *index)
+	const struct cpa_spans_index *index, struct cpa_span *run)
 {
 	const struct cpa_box *box = &whole->box;
 	const struct cpa_spans *tokens = &whole->content.tokens;
@@ -180,6 +180,10 @@ static struct cpa_content part_content(struct cpa_check_rank_state *state,
 		return part;
 	int64_t first = (inner->token - box->token) / box->step;
 	int64_t step = inner->step / box->step > 0 ? inner->step / box->step : 1;
+	if (index && step == 1 && cpa_spans_index_run(index, first, inner->ntokens, run)) {
+		part.tokens = (struct cpa_spans){run, 1, 1};
+		return part;
+	}
 	part.tokens = index
 		? cpa_spans_index_pick(&state->arena, index, first, inner->ntokens, step)
 		: cpa_spans_pick(&state->arena, tokens, first, inner->ntokens, step);
@@ -321,8 +325,10 @@ static bool may_read(struct cpa_check_rank_state *state, struct cpa_piece_state 
 	const struct cpa_operand *operand, const struct cpa_box *both,
 	const struct cpa_spans_index *index)
 {
-	struct cpa_content held = part_content(state, piece->written, both, piece->index);
-	struct cpa_content named = part_content(state, operand, both, index);
+	struct cpa_span runs[2];
+	struct cpa_content held =
+		part_content(state, piece->written, both, piece->index, &runs[0]);
+	struct cpa_content named = part_content(state, operand, both, index, &runs[1]);
 	if (state->arena.failed) {
 		state->out_of_memory = true;
 		return false;

@@ -191,6 +191,9 @@ struct cpa_spans_index cpa_spans_index(struct cpa_arena *arena, const struct cpa
 int64_t cpa_spans_index_below(const struct cpa_spans_index *ascending, int64_t token);
 struct cpa_spans cpa_spans_index_pick(struct cpa_arena *arena, const struct cpa_spans_index *index,
 	int64_t first, int64_t n, int64_t step);
+/* Whether tokens first .. first+n-1, by index, lie in one span of one run; then they are run. */
+bool cpa_spans_index_run(const struct cpa_spans_index *index, int64_t first, int64_t n,
+	struct cpa_span *run);
 /* Same tokens in the same order, however the spans are cut. */
 bool cpa_spans_equal(const struct cpa_spans *a, const struct cpa_spans *b);
 /* In an ascending list: how many tokens are < token.  O(spans). */

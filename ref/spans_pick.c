@@ -155,13 +155,11 @@ int64_t cpa_spans_index_below(const struct cpa_spans_index *ascending, int64_t t
 		(distance < at[low].width ? distance : at[low].width);
 }
 
-struct cpa_spans cpa_spans_index_pick(struct cpa_arena *arena,
-	const struct cpa_spans_index *index, int64_t first, int64_t n, int64_t step)
+/* The span of token number `first`; the last one when it is behind them all. */
+static int find_span(const struct cpa_spans_index *index, int64_t first)
 {
 	int low = 0, high = index->list.n; /* before[low] <= first < before[high] */
 
-	if (index->before == NULL)
-		return (struct cpa_spans) { 0 };
 	while (high - low > 1) {
 		const int middle = low + (high - low) / 2;
 
@@ -170,5 +168,32 @@ struct cpa_spans cpa_spans_index_pick(struct cpa_arena *arena,
 		else
 			high = middle;
 	}
-	return pick_from(arena, &index->list, low, first - index->before[low], n, step);
+	return low;
+}
+
+struct cpa_spans cpa_spans_index_pick(struct cpa_arena *arena,
+	const struct cpa_spans_index *index, int64_t first, int64_t n, int64_t step)
+{
+	int i;
+
+	if (index->before == NULL)
+		return (struct cpa_spans) { 0 };
+	i = find_span(index, first);
+	return pick_from(arena, &index->list, i, first - index->before[i], n, step);
+}
+
+bool cpa_spans_index_run(
+	const struct cpa_spans_index *index, int64_t first, int64_t n, struct cpa_span *run)
+{
+	const struct cpa_span *span;
+	int i;
+
+	if (index->list.n == 0)
+		return false;
+	i = find_span(index, first);
+	span = &index->list.at[i];
+	if (span->count > 1 || first - index->before[i] + n > span->width)
+		return false;
+	*run = (struct cpa_span) { span->start + first - index->before[i], n, n, 1 };
+	return true;
 }
