@@ -366,12 +366,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: bench_verify CPATTN, from the repository root\n");
 		return 2;
 	}
-	plan_and_prove_packed();
-	plan_and_prove();
 #ifdef __GLIBC__
 	mallopt(M_MMAP_THRESHOLD, 1 << 30); /* as the command does */
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
+	plan_and_prove_packed();
+	plan_and_prove();
 	beyond_attention();
 	configurations_a_second(argv[1]);
 	default_run(argv[1]);
