@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 32 };
+enum { CHUNK = 16 };
 
 struct chunk {
 	int64_t first; /* token index of at[0] */

@@ -90,7 +90,8 @@ static void add_direct(struct cpa_ring *ring, int hop, enum cpa_op_kind kind, in
 		int64_t n = needs->at[i].end - needs->at[i].start;
 		int64_t first = kind == CPA_OP_SEND ? needs->at[i].start : filled;
 		boxes[i] = cpa_operand_tokens(plan, k, first, n, 1);
-		boxes[needs->n + i] = cpa_operand_tokens(plan, v, first, n, 1);
+		boxes[needs->n + i] = cpa_operand_place(v, first, n, 1);
+		boxes[needs->n + i].content.tokens = boxes[i].content.tokens;
 		filled += n;
 	}
 	struct cpa_op op = {.kind = kind,
