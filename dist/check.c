@@ -94,26 +94,6 @@ static bool has_layout(struct cpa_check_rank_state *state, int id)
 		fused ? ", heads of q, k and v one behind the other" : "");
 }
 
-/* One more piece of an input, written before the first step. */
-static bool give_piece(struct cpa_check_rank_state *state, const struct cpa_operand *all)
-{
-	struct cpa_piece_list *list = &state->pieces[all->box.buffer];
-	struct cpa_piece_state *more =
-		realloc(list->at, sizeof *more * (size_t)(list->n + 1));
-	if (!more) {
-		state->out_of_memory = true;
-		return false;
-	}
-	list->at = more;
-	list->capacity = list->n + 1;
-	list->at[list->n] = (struct cpa_piece_state){
-		.box = all->box, .content = all->content, .writer_step = -1, .writer_op = -1};
-	for (int q = 0; q < CPA_NQUEUES; q++)
-		list->at[list->n].reader_step[q] = list->at[list->n].reader_op[q] = -1;
-	list->n++;
-	return true;
-}
-
 static struct cpa_content owned(struct cpa_check_rank_state *state, enum cpa_tensor tensor)
 {
 	const struct cpa_partition *part = state->part;
@@ -142,12 +122,15 @@ static bool give_inputs(struct cpa_check_rank_state *state)
 									: (enum cpa_tensor)t);
 		if (id < 0)
 			continue; /* nobody can read it then */
-		struct cpa_operand all = {shard_box(state, id, (enum cpa_tensor)t), c};
-		if (owns_nothing(&c) || !cpa_check_operand(state, &all))
+		struct cpa_operand *all = cpa_arena_alloc(&state->arena, sizeof *all);
+		if (!all)
+			return false;
+		*all = (struct cpa_operand){shard_box(state, id, (enum cpa_tensor)t), c};
+		if (owns_nothing(&c) || !cpa_check_operand(state, all))
 			return cpa_check_fail(state, CPA_RULE_DATA,
 				"input buffer \"%s\" is not this rank's shard",
 				state->schedule->buffers[id].name);
-		if (!has_layout(state, id) || !give_piece(state, &all))
+		if (!has_layout(state, id) || !cpa_check_stand(state, all, -1, -1))
 			return false;
 	}
 	return true;
@@ -275,8 +258,9 @@ enum cpa_status cpa_check_rank(
 				check->peers, schedule, &check->fault, &state.out_of_memory);
 	}
 	for (int i = 0; state.pieces && i < schedule->nbuffers; i++)
-		free(state.pieces[i].at);
+		cpa_pieces_fini(&state.pieces[i]);
 	free(state.pieces);
+	free(state.met.at);
 	free(state.clock);
 	bool failed = state.arena.failed || state.out_of_memory;
 	cpa_arena_fini(&state.arena);

@@ -5,6 +5,7 @@
  * check_ops.c      rule 1 for each kind of operation
  * check_content.c  sentences, the shape of operands, when a partial is finished
  * check_state.c    what stands where on one rank: pieces of buffers; races (rule 2)
+ * check_pieces.c   where the pieces of a buffer are kept
  * check_peers.c    messages and collectives (rule 3)
  * check_order.c    the event graph (rule 4)
  */
@@ -15,15 +16,24 @@
 
 /* ---- one rank ---- */
 
-/* A written part of a buffer: box, content, who wrote it and who has read it since. */
+/* A written part of a buffer: box, what was written, who wrote it and who has read it since. */
 struct cpa_piece_state {
 	struct cpa_box box;
-	struct cpa_content content;
+	const struct cpa_operand *written; /* the box is a part of this one */
+	const struct cpa_spans_index *index; /* of its tokens; NULL: they are few */
 	int writer_step, writer_op;      /* -1: an input */
 	int reader_step[CPA_NQUEUES];    /* latest reader on each queue; -1: none */
 	int reader_op[CPA_NQUEUES];
 };
+/* The pieces of one buffer, which are disjoint. */
+struct cpa_piece_lane;
 struct cpa_piece_list {
+	struct cpa_piece_lane *lanes;
+	int n, capacity;
+};
+void cpa_pieces_fini(struct cpa_piece_list *list);
+/* Pieces that were taken out of a list. */
+struct cpa_met {
 	struct cpa_piece_state *at;
 	int n, capacity;
 };
@@ -32,6 +42,7 @@ struct cpa_check_rank_state {
 	const struct cpa_partition *part;
 	const struct cpa_schedule *schedule;
 	struct cpa_piece_list *pieces;   /* [nbuffers] */
+	struct cpa_met met;              /* scratch; freed with the pieces */
 	int (*clock)[CPA_NQUEUES];       /* [nsteps]: latest step of each queue ended before this one */
 	int step, op;                    /* where we are */
 	bool in_place;                   /* this op may write what it reads (MERGE) */
@@ -49,8 +60,12 @@ bool cpa_check_kind(struct cpa_check_rank_state *state, const struct cpa_op *op)
 bool cpa_check_operand(struct cpa_check_rank_state *state, const struct cpa_operand *operand);
 /* Every part of the box is written, holds what the operand names, and its writer is ordered before. */
 bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand *operand);
-/* Replaces what stands there; its writer and readers must be ordered before. */
+/* Replaces what stands there; its writer and readers must be ordered before.  The operand stays borrowed
+ * until its pieces are gone. */
 bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operand *operand);
+/* Like cpa_check_write(), but into a part of a buffer where nothing stands; step -1 for an input. */
+bool cpa_check_stand(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int step,
+	int op);
 bool cpa_check_clocks(struct cpa_check_rank_state *state);
 /* The mask lets no row of these tokens and batches see a key outside `keys`; else the key. */
 bool cpa_check_is_finished(const struct cpa_check_rank_state *state, const struct cpa_content *content,

@@ -147,9 +147,11 @@ static bool add_collective(struct cpa_peers *p, const struct cpa_schedule *s, in
 	return end.from >= 0 && end.boxes && add_end(&p->collectives, &end);
 }
 
-static bool add_step(struct cpa_peers *p, const struct cpa_schedule *s, int step, int first_node)
+/* nodes [nsteps]: the node of each step before this one. */
+static bool add_step(struct cpa_peers *p, const struct cpa_schedule *s, int step, int *nodes)
 {
 	const struct cpa_step *from = &s->steps[step];
+	nodes[step] = p->nnodes;
 	if (!grow((void **)&p->nodes, p->nnodes, &p->nodes_capacity, sizeof *p->nodes))
 		return false;
 	const struct cpa_op *op = &s->ops[from->first];
@@ -160,15 +162,29 @@ static bool add_step(struct cpa_peers *p, const struct cpa_schedule *s, int step
 		.kind = op->kind,
 		.peer = op->peer};
 	for (int q = 0; q < CPA_NQUEUES; q++)
-		node->waits[q] = from->waits[q] < 0 ? -1 : first_node + from->waits[q];
+		node->waits[q] = from->waits[q] < 0 ? -1 : nodes[from->waits[q]];
 	if (from->queue > CPA_QUEUE_COMM)
 		p->many_queues = true;
 	return true;
 }
 
-static bool add_ops(struct cpa_peers *p, const struct cpa_schedule *s, struct cpa_fault *fault)
+/* A step between others of its queue that waits for no other queue, and for which none waits, cannot be
+ * what a cycle needs: it begins when the one before it ends.  Only other steps become nodes. */
+static bool *find_joints(const struct cpa_schedule *s)
 {
-	int first_node = p->nnodes;
+	bool *joint = calloc((size_t)s->nsteps + 1, sizeof *joint);
+	for (int i = 0; joint && i < s->nsteps; i++) {
+		joint[i] = joint[i] || s->steps[i].queue != CPA_QUEUE_COMPUTE;
+		for (int q = 0; q < CPA_NQUEUES; q++)
+			if (s->steps[i].waits[q] >= 0)
+				joint[i] = joint[s->steps[i].waits[q]] = true;
+	}
+	return joint;
+}
+
+static bool add_ops(struct cpa_peers *p, const struct cpa_schedule *s, const bool *joint, int *nodes,
+	struct cpa_fault *fault)
+{
 	int *collectives = cpa_arena_alloc(&p->arena, sizeof *collectives * (size_t)s->ncomms);
 	for (int i = 0; collectives && i < s->nsteps; i++) {
 		for (int n = 0; n < s->steps[i].nops; n++) {
@@ -181,7 +197,7 @@ static bool add_ops(struct cpa_peers *p, const struct cpa_schedule *s, struct cp
 				!add_collective(p, s, op, collectives[s->ops[op].comm]++, fault))
 				return false;
 		}
-		if (!add_step(p, s, i, first_node))
+		if (joint[i] && !add_step(p, s, i, nodes))
 			return false;
 	}
 	return collectives != NULL;
@@ -191,7 +207,11 @@ bool cpa_peers_add(struct cpa_peers *p, const struct cpa_schedule *s, struct cpa
 	bool *out_of_memory)
 {
 	memset(p->order, 0, 2 * (size_t)p->W * sizeof *p->order);
-	bool ok = add_ops(p, s, fault) && !p->arena.failed;
+	bool *joint = find_joints(s);
+	int *nodes = malloc(sizeof *nodes * ((size_t)s->nsteps + 1));
+	bool ok = joint && nodes && add_ops(p, s, joint, nodes, fault) && !p->arena.failed;
+	free(joint);
+	free(nodes);
 	if (!ok && fault->rule == CPA_RULE_NONE)
 		*out_of_memory = true;
 	return ok;

@@ -20,7 +20,7 @@ struct cpa_ends {
 	int n, capacity;
 };
 
-/* One step of one rank, as a node of the event graph. */
+/* One step of one rank that waits, is waited for or communicates: a node of the event graph. */
 struct cpa_node {
 	int rank, op;
 	int queue;

@@ -6,12 +6,14 @@
  * with what it names.  Token indices of a box are a progression (token, token+step, ...), so
  * cutting works on progressions; nothing is expanded to tokens.
  */
-#include "dist/check.h"
+#include "dist/check_pieces.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SHORT_LIST = 8 }; /* of so few spans no index is made */
 
 /* ---- order on one rank: vector clocks over the queues ---- */
 
@@ -149,38 +151,67 @@ static bool box_common(const struct cpa_box *a, const struct cpa_box *b, struct 
 	return t.n > 0;
 }
 
-/* The content of the part `inner` of a box that holds `content`. */
-static struct cpa_content part_content(struct cpa_check_rank_state *state,
-	const struct cpa_box *box, const struct cpa_content *content, const struct cpa_box *inner)
+/* An index of the tokens of an operand; NULL where they are few. */
+static const struct cpa_spans_index *index_tokens(
+	struct cpa_check_rank_state *state, const struct cpa_operand *operand)
 {
-	struct cpa_content part = *content;
+	if (operand->content.tokens.n <= SHORT_LIST)
+		return NULL;
+	struct cpa_spans_index *index = cpa_arena_alloc(&state->arena, sizeof *index);
+	if (index)
+		*index = cpa_spans_index(&state->arena, &operand->content.tokens);
+	return index;
+}
+
+/* What is in the part `inner` of an operand's box.  index: of its tokens; NULL where they are few, and
+ * where inner is all of it.  run: room for one span. */
+static struct cpa_content part_content(struct cpa_check_rank_state *state,
+	const struct cpa_operand *whole, const struct cpa_box *inner,
+	const struct cpa_spans_index *index, struct cpa_span *run)
+{
+	const struct cpa_box *box = &whole->box;
+	const struct cpa_spans *tokens = &whole->content.tokens;
+	struct cpa_content part = whole->content;
 	part.batches.start += inner->batch - box->batch;
 	part.batches.end = part.batches.start + inner->nbatches;
 	part.heads.start += inner->head - box->head;
 	part.heads.end = part.heads.start + inner->nheads;
-	if (inner->ntokens != box->ntokens)
-		part.tokens = cpa_spans_pick(&state->arena, &content->tokens,
-			(inner->token - box->token) / box->step, inner->ntokens,
-			inner->step / box->step > 0 ? inner->step / box->step : 1);
+	if (inner->ntokens == box->ntokens)
+		return part;
+	int64_t first = (inner->token - box->token) / box->step;
+	int64_t step = inner->step / box->step > 0 ? inner->step / box->step : 1;
+	if (index && step == 1 && cpa_spans_index_run(index, first, inner->ntokens, run)) {
+		part.tokens = (struct cpa_spans){run, 1, 1};
+		return part;
+	}
+	part.tokens = index
+		? cpa_spans_index_pick(&state->arena, index, first, inner->ntokens, step)
+		: cpa_spans_pick(&state->arena, tokens, first, inner->ntokens, step);
 	return part;
 }
 
 /* ---- pieces ---- */
 
-static struct cpa_piece_state *new_piece(struct cpa_check_rank_state *state, int buffer)
+static bool add_piece(struct cpa_check_rank_state *state, const struct cpa_piece_state *piece)
 {
-	struct cpa_piece_list *list = &state->pieces[buffer];
-	if (list->n == list->capacity) {
-		int larger = list->capacity ? 2 * list->capacity : 8;
-		struct cpa_piece_state *moved = realloc(list->at, sizeof *moved * (size_t)larger);
-		if (!moved) {
-			state->out_of_memory = true;
-			return NULL;
-		}
-		list->at = moved;
-		list->capacity = larger;
-	}
-	return &list->at[list->n++];
+	if (!cpa_pieces_add(&state->pieces[piece->box.buffer], piece))
+		state->out_of_memory = true;
+	return !state->out_of_memory;
+}
+
+/* The piece that is a box after it has been cut out of the one around it, if one is. */
+static struct cpa_piece_state *cut_out(
+	struct cpa_check_rank_state *state, const struct cpa_box *box)
+{
+	return cpa_pieces_cut_out(&state->pieces[box->buffer], box, &state->out_of_memory);
+}
+
+/* Takes the pieces that meet a box out of their buffer, into state->met. */
+static bool take_pieces(struct cpa_check_rank_state *state, const struct cpa_box *box)
+{
+	if (!cpa_pieces_take(&state->pieces[box->buffer], box, &state->met))
+		state->out_of_memory = true;
+	return !state->out_of_memory;
 }
 
 /* Adds what is left of `old` in the box `rest`. */
@@ -193,11 +224,7 @@ static bool keep_rest(struct cpa_check_rank_state *state, const struct cpa_piece
 		rest.step = 1;
 	struct cpa_piece_state copy = *old;
 	copy.box = rest;
-	copy.content = part_content(state, &old->box, &old->content, &rest);
-	struct cpa_piece_state *piece = new_piece(state, rest.buffer);
-	if (piece)
-		*piece = copy;
-	return piece != NULL;
+	return add_piece(state, &copy);
 }
 
 /* old minus cut (which lies in it): first by batches, then heads, then tokens. */
@@ -292,46 +319,73 @@ static bool missing(
 		(long long)cpa_box_nelements(buffer, &operand->box));
 }
 
+/* The part of a piece that is read: what it holds is what the operand names.  `index` is of the
+ * operand's tokens. */
+static bool may_read(struct cpa_check_rank_state *state, struct cpa_piece_state *piece,
+	const struct cpa_operand *operand, const struct cpa_box *both,
+	const struct cpa_spans_index *index)
+{
+	struct cpa_span runs[2];
+	struct cpa_content held =
+		part_content(state, piece->written, both, piece->index, &runs[0]);
+	struct cpa_content named = part_content(state, operand, both, index, &runs[1]);
+	if (state->arena.failed) {
+		state->out_of_memory = true;
+		return false;
+	}
+	return holds(state, &held, &named, both) &&
+		(is_ordered(state, piece->writer_step) ||
+			race(state, both, "reads", "writes", piece->writer_op));
+}
+
+static void mark_read(
+	const struct cpa_check_rank_state *state, struct cpa_piece_state *piece, int queue)
+{
+	piece->reader_step[queue] = state->step;
+	piece->reader_op[queue] = state->op;
+}
+
 /* Only the part that is read is marked: the rest of the piece stands apart from now on. */
-static bool mark_read(struct cpa_check_rank_state *state, struct cpa_piece_list *list, int index,
+static bool put_back_read(struct cpa_check_rank_state *state, const struct cpa_piece_state *old,
 	const struct cpa_box *both, int queue)
 {
-	struct cpa_piece_state old = list->at[index];
-	if (both->ntokens != old.box.ntokens || both->nbatches != old.box.nbatches ||
-		both->nheads != old.box.nheads) {
-		list->at[index].content = part_content(state, &old.box, &old.content, both);
-		list->at[index].box = *both;
-		if (!keep_outside(state, &old, both))
-			return false;
-	}
-	list->at[index].reader_step[queue] = state->step;
-	list->at[index].reader_op[queue] = state->op;
-	return true;
+	struct cpa_piece_state piece = *old;
+	piece.box = *both;
+	mark_read(state, &piece, queue);
+	return add_piece(state, &piece) && keep_outside(state, old, both);
 }
 
 bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand *operand)
 {
 	const struct cpa_box *box = &operand->box;
-	struct cpa_piece_list *list = &state->pieces[box->buffer];
 	/* The virtual step after the last one, which takes the outputs, has no queue of its own.
 	 */
 	int queue = state->step < state->schedule->nsteps
 		? state->schedule->steps[state->step].queue
 		: CPA_QUEUE_COMPUTE;
 	int64_t found = 0, wanted = box->ntokens * box->nbatches * box->nheads;
-	for (int i = 0; i < list->n && found < wanted; i++) {
-		const struct cpa_piece_state *piece = &list->at[i];
-		struct cpa_box both;
-		if (!box_common(&piece->box, box, &both))
-			continue;
-		struct cpa_content held = part_content(
-			state, &piece->box, &piece->content, &both);
-		struct cpa_content named = part_content(state, box, &operand->content, &both);
-		if (!holds(state, &held, &named, &both))
+	struct cpa_piece_state *same = cut_out(state, box);
+	if (same) {
+		if (!may_read(state, same, operand, &same->box, NULL))
 			return false;
-		if (!is_ordered(state, piece->writer_step))
-			return race(state, &both, "reads", "writes", piece->writer_op);
-		if (!mark_read(state, list, i, &both, queue))
+		mark_read(state, same, queue);
+		return true;
+	}
+	if (state->out_of_memory || !take_pieces(state, box))
+		return false;
+	const struct cpa_spans_index *index = index_tokens(state, operand);
+	if (state->arena.failed)
+		return false;
+	for (int i = 0; i < state->met.n; i++) {
+		struct cpa_piece_state *piece = &state->met.at[i];
+		struct cpa_box both;
+		if (!box_common(&piece->box, box, &both)) {
+			if (!add_piece(state, piece))
+				return false;
+			continue;
+		}
+		if (!may_read(state, piece, operand, &both, index) ||
+			!put_back_read(state, piece, &both, queue))
 			return false;
 		found += both.ntokens * both.nbatches * both.nheads;
 	}
@@ -339,6 +393,21 @@ bool cpa_check_read(struct cpa_check_rank_state *state, const struct cpa_operand
 }
 
 /* ---- write ---- */
+
+static struct cpa_piece_state new_piece(
+	struct cpa_check_rank_state *state, const struct cpa_operand *written, int step, int op)
+{
+	struct cpa_piece_state piece = {.box = written->box,
+		.written = written,
+		.index = index_tokens(state, written),
+		.writer_step = step,
+		.writer_op = op};
+	if (piece.box.ntokens == 1)
+		piece.box.step = 1;
+	for (int q = 0; q < CPA_NQUEUES; q++)
+		piece.reader_step[q] = piece.reader_op[q] = -1;
+	return piece;
+}
 
 static bool may_replace(struct cpa_check_rank_state *state, const struct cpa_piece_state *piece,
 	const struct cpa_box *both)
@@ -360,28 +429,28 @@ bool cpa_check_write(struct cpa_check_rank_state *state, const struct cpa_operan
 	if (state->schedule->buffers[buffer].role == CPA_ROLE_INPUT)
 		return cpa_check_fail(state, CPA_RULE_DATA, "writes the input buffer \"%s\"",
 			state->schedule->buffers[buffer].name);
-	for (int i = 0; i < state->pieces[buffer].n;) {
-		struct cpa_piece_state old = state->pieces[buffer].at[i];
+	struct cpa_piece_state *same = cut_out(state, &operand->box);
+	if (same) {
+		bool may = may_replace(state, same, &same->box);
+		*same = new_piece(state, operand, state->step, state->op);
+		return may;
+	}
+	if (state->out_of_memory || !take_pieces(state, &operand->box))
+		return false;
+	for (int i = 0; i < state->met.n; i++) {
+		struct cpa_piece_state *old = &state->met.at[i];
 		struct cpa_box both;
-		if (!box_common(&old.box, &operand->box, &both)) {
-			i++;
-			continue;
-		}
-		if (!may_replace(state, &old, &both))
-			return false;
-		/* The last piece takes its place; what is left of it is added behind. */
-		state->pieces[buffer].at[i] = state->pieces[buffer].at[--state->pieces[buffer].n];
-		if (!keep_outside(state, &old, &both))
+		bool meets = box_common(&old->box, &operand->box, &both);
+		if (meets ? !may_replace(state, old, &both) || !keep_outside(state, old, &both)
+			  : !add_piece(state, old))
 			return false;
 	}
-	struct cpa_piece_state *piece = new_piece(state, buffer);
-	if (!piece)
-		return false;
-	*piece = (struct cpa_piece_state){.box = operand->box,
-		.content = operand->content,
-		.writer_step = state->step,
-		.writer_op = state->op};
-	for (int q = 0; q < CPA_NQUEUES; q++)
-		piece->reader_step[q] = piece->reader_op[q] = -1;
-	return true;
+	return cpa_check_stand(state, operand, state->step, state->op);
+}
+
+bool cpa_check_stand(struct cpa_check_rank_state *state, const struct cpa_operand *operand, int step,
+	int op)
+{
+	struct cpa_piece_state piece = new_piece(state, operand, step, op);
+	return !state->arena.failed && add_piece(state, &piece);
 }

@@ -1,6 +1,8 @@
 /* count.c - exact counts of one rank's schedule: bytes, messages, memory, work. */
 #include "dist/schedule.h"
 
+#include <stdlib.h>
+
 static int64_t operand_nbytes(const struct cpa_schedule *s, const struct cpa_operand *x)
 {
 	const struct cpa_buffer *b = &s->buffers[x->box.buffer];
@@ -60,63 +62,110 @@ static int64_t visible_in_run(
 		visible_in_run(p, b, start + half, width - half);
 }
 
-static int64_t visible_pairs(const struct cpa_problem *p, const struct cpa_content *q)
-{
-	int64_t pairs = 0;
-	for (int64_t b = q->batches.start; b < q->batches.end; b++)
-		for (int i = 0; i < q->tokens.n; i++)
-			for (int64_t c = 0; c < q->tokens.at[i].count; c++)
-				pairs += visible_in_run(p, b,
-					q->tokens.at[i].start + c * q->tokens.at[i].stride,
-					q->tokens.at[i].width);
-	return pairs * (q->heads.end - q->heads.start);
-}
-
-/* Query rows whose pairs have been counted: each hop works on the same rows again. */
-struct counted {
-	struct cpa_arena arena;
-	struct cpa_spans rows;
+/* Query rows of all ATTENDs: each hop works on the same rows again, in other groups now and then. */
+struct rows {
+	struct cpa_span *at;
+	int64_t n, capacity;
+	struct cpa_range batches;
 };
 
-static bool is_counted(const struct counted *counted, int64_t token)
+static void add_span(struct rows *rows, struct cpa_span span)
 {
-	return cpa_spans_ncommon_range(&counted->rows, (struct cpa_range){token, token + 1}) == 1;
+	if (rows->n == rows->capacity) {
+		int64_t larger = rows->capacity ? 2 * rows->capacity : 64;
+		struct cpa_span *moved = realloc(rows->at, sizeof *moved * (size_t)larger);
+		if (!moved)
+			return; /* work is told too small then */
+		rows->at = moved;
+		rows->capacity = larger;
+	}
+	rows->at[rows->n++] = span;
 }
 
-static void count_rows(struct counted *counted, struct cpa_span span)
+static void add_rows(struct rows *rows, const struct cpa_content *q)
 {
-	struct cpa_spans one = {&span, 1, 1};
-	counted->rows = cpa_spans_union(&counted->arena, &counted->rows, &one);
+	for (int i = 0; i < q->tokens.n; i++)
+		add_span(rows, q->tokens.at[i]);
+	rows->batches = q->batches;
+}
+
+static int compare(int64_t a, int64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct cpa_span *x = a, *y = b;
+	return x->start != y->start	? compare(x->start, y->start)
+		: x->width != y->width	? compare(x->width, y->width)
+		: x->stride != y->stride ? compare(x->stride, y->stride)
+					 : compare(x->count, y->count);
+}
+
+/* Ascending, and each span once. */
+static void sort_rows(struct rows *rows)
+{
+	int64_t n = 0;
+	if (rows->n > 0)
+		qsort(rows->at, (size_t)rows->n, sizeof *rows->at, by_place);
+	for (int64_t i = 0; i < rows->n; i++)
+		if (n == 0 || by_place(&rows->at[n - 1], &rows->at[i]) != 0)
+			rows->at[n++] = rows->at[i];
+	rows->n = n;
+}
+
+static int64_t end_of(const struct cpa_span *span)
+{
+	return span->start + (span->count - 1) * span->stride + span->width;
+}
+
+/* Visible keys of all batch items; the number of rows is added to *nrows. */
+static int64_t count_range(const struct cpa_problem *p, struct cpa_range batches, int64_t start,
+	int64_t end, int64_t *nrows)
+{
+	int64_t pairs = 0;
+	for (int64_t b = batches.start; start < end && b < batches.end; b++)
+		pairs += visible_in_run(p, b, start, end - start);
+	*nrows += start < end ? end - start : 0;
+	return pairs;
+}
+
+/* Spans that may have rows in common, run by run; each row counts once. */
+static int64_t count_cluster(const struct cpa_problem *p, struct rows *rows, int64_t first,
+	int64_t last, int64_t *nrows)
+{
+	struct rows runs = {0};
+	int64_t pairs = 0, done = 0;
+	for (int64_t i = first; i < last; i++)
+		for (int64_t run = 0; run < rows->at[i].count; run++) {
+			struct cpa_span span = rows->at[i];
+			add_span(&runs,
+				(struct cpa_span){span.start + run * span.stride, span.width,
+					span.width, 1});
+		}
+	if (last - first > 1)
+		sort_rows(&runs);
+	for (int64_t i = 0; i < runs.n; i++) {
+		int64_t start = runs.at[i].start, end = end_of(&runs.at[i]);
+		pairs += count_range(p, rows->batches, start > done ? start : done, end, nrows);
+		done = end > done ? end : done;
+	}
+	free(runs.at);
+	return pairs;
 }
 
 /* Every row that sees a key is in some ATTEND, and every visible pair is worked on once.  All
- * ATTENDs of a rank are of the same heads.  Rows come alone where they were grouped otherwise
- * before. */
-static int64_t new_pairs(
-	const struct cpa_problem *p, const struct cpa_content *q, struct counted *counted)
+ * ATTENDs of a rank are of the same heads and batch items. */
+static int64_t count_pairs(const struct cpa_problem *p, struct rows *rows, int64_t *nrows)
 {
 	int64_t pairs = 0;
-	for (int i = 0; i < q->tokens.n; i++) {
-		struct cpa_span span = q->tokens.at[i];
-		struct cpa_content one = *q;
-		one.tokens = (struct cpa_spans){&span, 1, 1};
-		int64_t n = span.width * span.count,
-			known = cpa_spans_ncommon(&counted->rows, &one.tokens);
-		if (known == 0) {
-			pairs += visible_pairs(p, &one);
-			count_rows(counted, span);
-			continue;
-		}
-		for (int64_t t = 0; known < n && t < n; t++) {
-			int64_t token = cpa_spans_token(&one.tokens, t);
-			struct cpa_span single = {token, 1, 1, 1};
-			if (is_counted(counted, token))
-				continue;
-			struct cpa_content row = *q;
-			row.tokens = (struct cpa_spans){&single, 1, 1};
-			pairs += visible_pairs(p, &row);
-			count_rows(counted, single);
-		}
+	sort_rows(rows);
+	for (int64_t first = 0, last; first < rows->n; first = last) {
+		int64_t end = end_of(&rows->at[first]);
+		for (last = first + 1; last < rows->n && rows->at[last].start < end; last++)
+			end = end_of(&rows->at[last]) > end ? end_of(&rows->at[last]) : end;
+		pairs += count_cluster(p, rows, first, last, nrows);
 	}
 	return pairs;
 }
@@ -150,10 +199,9 @@ void cpa_schedule_count(const struct cpa_schedule *s, const struct cpa_problem *
 	*counts = (struct cpa_counts){0};
 	for (int i = 0; i < s->nbuffers; i++)
 		counts->peak_bytes += cpa_buffer_nbytes(&s->buffers[i]);
-	struct counted counted = {.rows = {0}};
+	struct rows rows = {0};
 	const struct cpa_op *attend = NULL;
 	int64_t nrows = 0;
-	cpa_arena_init(&counted.arena);
 	for (int i = 0; i < s->nops; i++) {
 		const struct cpa_op *op = &s->ops[i];
 		if (op->kind == CPA_OP_SEND || op->kind == CPA_OP_COLLECTIVE)
@@ -164,9 +212,10 @@ void cpa_schedule_count(const struct cpa_schedule *s, const struct cpa_problem *
 		const struct cpa_box *q = &op->reads[0].box, *k = &op->reads[1].box;
 		counts->attended += q->ntokens * k->ntokens * q->nheads * q->nbatches;
 		attend = op;
-		counts->work += new_pairs(problem, &op->reads[0].content, &counted);
+		add_rows(&rows, &op->reads[0].content);
 	}
-	nrows += cpa_spans_ntokens(&counted.rows);
+	if (attend)
+		counts->work = count_pairs(problem, &rows, &nrows) * attend->reads[0].box.nheads;
 	counts->mask_bytes = mask_nbytes(problem, attend, nrows);
-	cpa_arena_fini(&counted.arena);
+	free(rows.at);
 }

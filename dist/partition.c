@@ -314,13 +314,14 @@ static enum cpa_status cut_heads_and_batch(struct cpa_partition *part, struct cp
 	return s;
 }
 
-static bool needs_any(const struct cpa_partition *part, int reader, int block)
+static bool needs_any(
+	const struct cpa_partition *part, int reader, const struct cpa_spans_index *block)
 {
 	const struct cpa_spans *lists[2] = {&part->q_block[reader], &part->q_slice[reader]};
 	for (int l = 0; l < 2; l++)
 		for (int i = 0; i < lists[l]->n; i++) {
 			struct cpa_range need = cpa_partition_need(
-				part, &lists[l]->at[i], &part->kv_block[block]);
+				part, &lists[l]->at[i], block);
 			if (need.start < need.end)
 				return true;
 		}
@@ -333,7 +334,8 @@ static void find_reach(struct cpa_partition *part)
 	int R = part->config.ring_degree, direction = part->config.direction;
 	for (int j = 0; j < R; j++) {
 		int hops = part->kv.ncuts == 0 ? 0 : R - 1;
-		while (hops > 0 && !needs_any(part, ((j + direction * hops) % R + R) % R, j))
+		struct cpa_spans_index block = cpa_spans_index(&part->arena, &part->kv_block[j]);
+		while (hops > 0 && !needs_any(part, ((j + direction * hops) % R + R) % R, &block))
 			hops--;
 		part->reach[j] = hops;
 	}
@@ -359,6 +361,8 @@ static enum cpa_status make_blocks(struct cpa_partition *part, struct cpa_error 
 	if (part->arena.failed)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the partition");
 	find_reach(part);
+	if (part->arena.failed)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the partition");
 	return CPA_OK;
 }
 
@@ -473,7 +477,7 @@ struct cpa_spans cpa_partition_kv_shard(
 }
 
 struct cpa_range cpa_partition_need(const struct cpa_partition *part,
-	const struct cpa_span *queries, const struct cpa_spans *block)
+	const struct cpa_span *queries, const struct cpa_spans_index *block)
 {
 	int64_t last = queries->start + (queries->count - 1) * queries->stride + queries->width -
 		1;
@@ -481,6 +485,6 @@ struct cpa_range cpa_partition_need(const struct cpa_partition *part,
 	if (keys.start >= keys.end)
 		return (struct cpa_range){0, 0};
 	struct cpa_range need = {
-		cpa_spans_below(block, keys.start), cpa_spans_below(block, keys.end)};
+		cpa_spans_index_below(block, keys.start), cpa_spans_index_below(block, keys.end)};
 	return need.start < need.end ? need : (struct cpa_range){0, 0};
 }

@@ -71,16 +71,39 @@ struct cpa_operand cpa_plan_work(
 	return new_buffer(plan, name, CPA_ROLE_WORK, CPA_LAYOUT_SBHD, content);
 }
 
-struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole,
-	int64_t first, int64_t n, int64_t step)
+struct cpa_spans_index cpa_plan_index(struct cpa_plan *plan, const struct cpa_spans *tokens)
+{
+	for (int i = 0; i < plan->nindexes && i < CPA_PLAN_NINDEXES; i++)
+		if (plan->indexes[i].list.at == tokens->at && plan->indexes[i].list.n == tokens->n)
+			return plan->indexes[i];
+	int oldest = plan->nindexes++ % CPA_PLAN_NINDEXES;
+	plan->indexes[oldest] = cpa_spans_index(&plan->schedule->arena, tokens);
+	return plan->indexes[oldest];
+}
+
+struct cpa_operand cpa_operand_place(
+	const struct cpa_operand *whole, int64_t first, int64_t n, int64_t step)
 {
 	struct cpa_operand part = *whole;
 	part.box.token += first * whole->box.step;
 	part.box.ntokens = n;
 	part.box.step = n == 1 ? 1 : whole->box.step * step;
-	if (first != 0 || n != whole->box.ntokens)
-		part.content.tokens = cpa_spans_pick(
-			&plan->schedule->arena, &whole->content.tokens, first, n, step);
+	return part;
+}
+
+struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole,
+	int64_t first, int64_t n, int64_t step)
+{
+	struct cpa_operand part = cpa_operand_place(whole, first, n, step);
+	struct cpa_arena *arena = &plan->schedule->arena;
+	if (first == 0 && n == whole->box.ntokens)
+		return part;
+	if (whole->content.tokens.n <= CPA_PLAN_NINDEXES) {
+		part.content.tokens = cpa_spans_pick(arena, &whole->content.tokens, first, n, step);
+		return part;
+	}
+	struct cpa_spans_index index = cpa_plan_index(plan, &whole->content.tokens);
+	part.content.tokens = cpa_spans_index_pick(arena, &index, first, n, step);
 	return part;
 }
 

@@ -34,6 +34,10 @@ struct cpa_ring {
 	struct cpa_ring_rows *rows;
 	int nrows;
 	bool direct; /* a first partial may be written to the accumulator */
+	/* The rows that were picked last: one op names the same ones several times, then the next. */
+	const struct cpa_ring_part *picked_part;
+	struct cpa_range picked;
+	struct cpa_spans picked_tokens;
 	struct cpa_operand slot_k[2], slot_v[2];
 	struct cpa_operand all_k, all_v;
 	int64_t *offset; /* [R+1] of the blocks in all_k */

@@ -14,6 +14,7 @@
 struct needs {
 	struct cpa_range *at;
 	int n;
+	struct cpa_spans tokens;
 };
 
 static int by_start(const void *a, const void *b)
@@ -22,18 +23,34 @@ static int by_start(const void *a, const void *b)
 	return (x->start > y->start) - (x->start < y->start);
 }
 
+/* The keys of these runs, one run behind the other. */
+static struct cpa_spans needed_tokens(const struct cpa_ring *ring, const struct needs *needs,
+	const struct cpa_spans_index *block)
+{
+	struct cpa_arena *arena = &ring->plan->schedule->arena;
+	struct cpa_spans tokens = {0};
+	for (int i = 0; i < needs->n; i++) {
+		struct cpa_spans run = cpa_spans_index_pick(arena, block, needs->at[i].start,
+			needs->at[i].end - needs->at[i].start, 1);
+		for (int s = 0; s < run.n; s++)
+			cpa_spans_append(arena, &tokens, run.at[s]);
+	}
+	return tokens;
+}
+
 static struct needs find_needs(const struct cpa_ring *ring, int reader, int block)
 {
 	const struct cpa_partition *part = ring->plan->part;
 	const struct cpa_spans *rows[2] = {&part->q_block[reader], &part->q_slice[reader]};
 	struct needs needs = {cpa_arena_alloc(&ring->plan->schedule->arena,
 				      sizeof *needs.at * (size_t)(rows[0]->n + rows[1]->n)),
-		0};
+		0, {0}};
+	struct cpa_spans_index keys = cpa_plan_index(ring->plan, &part->kv_block[block]);
 	int n = 0;
 	for (int l = 0; needs.at && l < 2; l++)
 		for (int i = 0; i < rows[l]->n; i++) {
 			needs.at[n] = cpa_partition_need(
-				part, &rows[l]->at[i], &part->kv_block[block]);
+				part, &rows[l]->at[i], &keys);
 			n += needs.at[n].start < needs.at[n].end;
 		}
 	if (n > 0)
@@ -45,23 +62,16 @@ static struct needs find_needs(const struct cpa_ring *ring, int reader, int bloc
 		else
 			needs.at[needs.n++] = needs.at[i];
 	}
+	needs.tokens = needed_tokens(ring, &needs, &keys);
 	return needs;
 }
 
-/* The needed keys of block j as the content of a slot: the runs one behind the other. */
+/* The needed keys of block j as the content of a slot. */
 static struct cpa_content needed_content(
 	const struct cpa_ring *ring, const struct needs *needs, int j, enum cpa_tensor tensor)
 {
-	struct cpa_arena *arena = &ring->plan->schedule->arena;
 	struct cpa_content content = cpa_ring_block_content(ring, j, tensor);
-	struct cpa_spans tokens = {0};
-	for (int i = 0; i < needs->n; i++) {
-		struct cpa_spans run = cpa_spans_pick(arena, &content.tokens, needs->at[i].start,
-			needs->at[i].end - needs->at[i].start, 1);
-		for (int s = 0; s < run.n; s++)
-			cpa_spans_append(arena, &tokens, run.at[s]);
-	}
-	content.tokens = tokens;
+	content.tokens = needs->tokens;
 	return content;
 }
 
@@ -80,7 +90,8 @@ static void add_direct(struct cpa_ring *ring, int hop, enum cpa_op_kind kind, in
 		int64_t n = needs->at[i].end - needs->at[i].start;
 		int64_t first = kind == CPA_OP_SEND ? needs->at[i].start : filled;
 		boxes[i] = cpa_operand_tokens(plan, k, first, n, 1);
-		boxes[needs->n + i] = cpa_operand_tokens(plan, v, first, n, 1);
+		boxes[needs->n + i] = cpa_operand_place(v, first, n, 1);
+		boxes[needs->n + i].content.tokens = boxes[i].content.tokens;
 		filled += n;
 	}
 	struct cpa_op op = {.kind = kind,

@@ -1,32 +1,18 @@
 /*
  * schedule.c - the schedule and its builder.
  *
- * Planners say what, the builder infers when: it remembers who touched which box and gives each
- * step one wait per other queue, the latest step there that it depends on.  The checker does not
- * use any of this; it proves the waits from the operations alone.
+ * Planners say what, the builder infers when (waits.c): each step gets one wait per other queue, the
+ * latest step there that it depends on.  The checker does not use any of this; it proves the waits
+ * from the operations alone.
  */
-#include "dist/schedule.h"
+#include "dist/waits.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct access {
-	struct cpa_box box;
-	int step;
-	bool write;
-};
-struct access_list {
-	struct access *at;
-	int n, capacity;
-};
-
 struct cpa_builder {
-	struct access_list *touched; /* [nbuffers] in program order */
-	int touched_capacity;
 	int buffers_capacity, ops_capacity, steps_capacity, comms_capacity;
-	int known[CPA_NQUEUES]
-		 [CPA_NQUEUES]; /* queue -> other queue: latest step already waited for */
 	bool open; /* a group is being filled */
 	bool failed;
 };
@@ -60,7 +46,6 @@ struct cpa_schedule *cpa_schedule_create(int rank, int W)
 	s->rank = rank;
 	s->W = W;
 	s->builder = b;
-	memset(b->known, -1, sizeof b->known);
 	cpa_schedule_comm(s, W, NULL);
 	/* One buffer's room from the start, so that planners may look at buffer 0 after a
 	 * failure. */
@@ -76,9 +61,6 @@ static void free_builder(struct cpa_schedule *s)
 {
 	if (!s->builder)
 		return;
-	for (int i = 0; i < s->nbuffers && i < s->builder->touched_capacity; i++)
-		free(s->builder->touched[i].at);
-	free(s->builder->touched);
 	free(s->builder);
 	s->builder = NULL;
 }
@@ -102,11 +84,8 @@ int cpa_schedule_buffer(struct cpa_schedule *s, const struct cpa_buffer *buffer)
 	assert(buffer->ntokens > 0 && buffer->nbatches > 0 && buffer->nheads > 0 &&
 		buffer->dim > 0);
 	if (!grow(b, (void **)&s->buffers, s->nbuffers, &b->buffers_capacity,
-		    sizeof *s->buffers) ||
-		!grow(b, (void **)&b->touched, s->nbuffers, &b->touched_capacity,
-			sizeof *b->touched))
+		    sizeof *s->buffers))
 		return 0;
-	memset(&b->touched[s->nbuffers], 0, sizeof *b->touched);
 	s->buffers[s->nbuffers] = *buffer;
 	return s->nbuffers++;
 }
@@ -129,86 +108,6 @@ int cpa_schedule_comm(struct cpa_schedule *s, int nmembers, const int *members)
 			memcpy(comm->members, members, sizeof *members * (size_t)nmembers);
 	}
 	return s->ncomms++;
-}
-
-/* ---- who waits for whom ---- */
-
-static bool meets(int64_t a, int64_t na, int64_t b, int64_t nb)
-{
-	return a < b + nb && b < a + na;
-}
-
-/* Token progressions meet; exact where the steps agree or one is 1, else as if all between
- * belonged. */
-static bool tokens_meet(const struct cpa_box *a, const struct cpa_box *b)
-{
-	if (a->step < b->step)
-		return tokens_meet(b, a);
-	int64_t extent_a = (a->ntokens - 1) * a->step + 1,
-		extent_b = (b->ntokens - 1) * b->step + 1;
-	if (!meets(a->token, extent_a, b->token, extent_b))
-		return false;
-	if (a->step == b->step)
-		return (a->token - b->token) % a->step == 0;
-	if (b->step != 1 || a->token >= b->token)
-		return true;
-	/* the first of a at or behind the start of b */
-	int64_t first = a->token + (b->token - a->token + a->step - 1) / a->step * a->step;
-	return first < b->token + b->ntokens && first < a->token + extent_a;
-}
-
-static bool overlaps(const struct cpa_box *a, const struct cpa_box *b)
-{
-	return meets(a->batch, a->nbatches, b->batch, b->nbatches) &&
-		meets(a->head, a->nheads, b->head, b->nheads) && tokens_meet(a, b);
-}
-
-static bool covers(const struct cpa_box *outer, const struct cpa_box *inner)
-{
-	int64_t end = inner->token + (inner->ntokens - 1) * inner->step + 1;
-	return outer->step == 1 && outer->token <= inner->token &&
-		outer->token + outer->ntokens >= end && outer->batch <= inner->batch &&
-		outer->batch + outer->nbatches >= inner->batch + inner->nbatches &&
-		outer->head <= inner->head &&
-		outer->head + outer->nheads >= inner->head + inner->nheads;
-}
-
-/* The step depends on every earlier step that wrote the box (or touched it, if this is a write).
- * A write that covers the box ends the search: whoever came before it is ordered before it. */
-static void depend(struct cpa_schedule *s, int step, const struct cpa_box *box, bool write)
-{
-	const struct access_list *list = &s->builder->touched[box->buffer];
-	struct cpa_step *mine = &s->steps[step];
-	for (int i = list->n - 1; i >= 0; i--) {
-		const struct access *a = &list->at[i];
-		if (a->step == step || (!write && !a->write) || !overlaps(&a->box, box))
-			continue;
-		int queue = s->steps[a->step].queue;
-		if (queue != mine->queue && mine->waits[queue] < a->step)
-			mine->waits[queue] = a->step;
-		if (a->write && covers(&a->box, box))
-			break;
-	}
-}
-
-static void touch(struct cpa_schedule *s, int step, const struct cpa_box *box, bool write)
-{
-	struct cpa_builder *b = s->builder;
-	struct access_list *list = &b->touched[box->buffer];
-	if (grow(b, (void **)&list->at, list->n, &list->capacity, sizeof *list->at))
-		list->at[list->n++] = (struct access){*box, step, write};
-}
-
-/* A queue that has waited for a step of another queue has waited for all before it there. */
-static void drop_known_waits(struct cpa_schedule *s, struct cpa_step *step)
-{
-	for (int q = 0; q < CPA_NQUEUES; q++) {
-		int *known = &s->builder->known[step->queue][q];
-		if (step->waits[q] <= *known)
-			step->waits[q] = -1;
-		else
-			*known = step->waits[q];
-	}
 }
 
 /* ---- adding ---- */
@@ -256,22 +155,7 @@ void cpa_schedule_add(struct cpa_schedule *s, const struct cpa_op *op)
 	if (s->arena.failed)
 		return;
 	s->nops++;
-	int step = s->nsteps - 1;
-	s->steps[step].nops++;
-	for (int i = 0; i < op->nreads; i++)
-		if (op->reads[i].box.ntokens > 0)
-			depend(s, step, &op->reads[i].box, false);
-	for (int i = 0; i < op->nwrites; i++)
-		if (op->writes[i].box.ntokens > 0)
-			depend(s, step, &op->writes[i].box, true);
-	for (int i = 0; i < op->nreads; i++)
-		if (op->reads[i].box.ntokens > 0)
-			touch(s, step, &op->reads[i].box, false);
-	for (int i = 0; i < op->nwrites; i++)
-		if (op->writes[i].box.ntokens > 0)
-			touch(s, step, &op->writes[i].box, true);
-	if (!b->open)
-		drop_known_waits(s, &s->steps[step]);
+	s->steps[s->nsteps - 1].nops++;
 }
 
 void cpa_schedule_begin(struct cpa_schedule *s, int queue)
@@ -287,14 +171,13 @@ void cpa_schedule_end(struct cpa_schedule *s)
 	s->builder->open = false;
 	if (s->steps[s->nsteps - 1].nops == 0)
 		s->nsteps--;
-	else
-		drop_known_waits(s, &s->steps[s->nsteps - 1]);
 }
 
 enum cpa_status cpa_schedule_finish(struct cpa_schedule *s, struct cpa_error *error)
 {
 	bool failed = s->builder->failed || s->arena.failed;
 	assert(failed || !s->builder->open);
+	failed = failed || !cpa_schedule_find_waits(s);
 	free_builder(s);
 	return failed
 		? cpa_fail(error, CPA_NO_MEMORY, "out of memory for the plan of rank %d", s->rank)

@@ -158,9 +158,9 @@ void cpa_partition_sizes(const struct cpa_partition *partition, bool keys, int r
 /* CPA_MISMATCH: a rank told another size than the split rule of the partition gives it. */
 enum cpa_status cpa_partition_check_sizes(const struct cpa_partition *partition, const int64_t *sizes,
 	const int64_t *sizes_kv, struct cpa_error *error);
-/* The keys of block j that some row of query span `queries` may see, as an index range of the block. */
+/* The keys of a block that some row of query span `queries` may see, as an index range of the block. */
 struct cpa_range cpa_partition_need(const struct cpa_partition *partition, const struct cpa_span *queries,
-	const struct cpa_spans *block);
+	const struct cpa_spans_index *block);
 
 /* ---- the schedule ---------------------------------------------------------------------------- */
 

@@ -64,12 +64,27 @@ static void make_block_partial(const struct cpa_ring *ring, struct cpa_ring_part
 		ring, part, 3, CPA_TENSOR_LSE, c->partials == CPA_PARTIALS_ALL ? dtype : wide);
 }
 
-/* Rows [index) of a partial buffer, having seen `keys`. */
+/* Names rows [index) of a part to partial_rows(). */
+static void pick_rows(
+	struct cpa_ring *ring, const struct cpa_ring_part *part, struct cpa_range index)
+{
+	if (ring->picked_part == part && ring->picked.start == index.start &&
+		ring->picked.end == index.end)
+		return;
+	ring->picked_part = part;
+	ring->picked = index;
+	ring->picked_tokens = cpa_operand_tokens(
+		ring->plan, &part->q, index.start, index.end - index.start, 1)
+				      .content.tokens;
+}
+
+/* Rows [index) of a partial buffer, having seen `keys`; they have been picked. */
 static struct cpa_operand partial_rows(const struct cpa_ring *ring,
 	const struct cpa_operand *buffer, struct cpa_range index, const struct cpa_spans *keys)
 {
-	struct cpa_operand rows = cpa_operand_tokens(
-		ring->plan, buffer, index.start, index.end - index.start, 1);
+	struct cpa_operand rows =
+		cpa_operand_place(buffer, index.start, index.end - index.start, 1);
+	rows.content.tokens = ring->picked_tokens;
 	rows.content.partial = true;
 	rows.content.keys = *keys;
 	return rows;
@@ -80,8 +95,9 @@ static void add_attend(struct cpa_ring *ring, int hop, const struct cpa_ring_par
 {
 	const struct cpa_spans *keys = &kv[0].content.tokens;
 	struct cpa_operand reads[3] = {
-		cpa_operand_tokens(ring->plan, &part->q, index.start, index.end - index.start, 1),
-		kv[0], kv[1]};
+		cpa_operand_place(&part->q, index.start, index.end - index.start, 1), kv[0],
+		kv[1]};
+	reads[0].content.tokens = ring->picked_tokens;
 	struct cpa_operand writes[2] = {
 		partial_rows(ring, direct ? &part->o : &part->block_o, index, keys),
 		partial_rows(ring, direct ? &part->lse : &part->block_lse, index, keys)};
@@ -132,6 +148,7 @@ static void add_identity(
 	struct cpa_ring *ring, const struct cpa_ring_part *part, struct cpa_range index)
 {
 	const struct cpa_spans none = {0};
+	pick_rows(ring, part, index);
 	struct cpa_operand writes[2] = {partial_rows(ring, &part->o, index, &none),
 		partial_rows(ring, &part->lse, index, &none)};
 	for (int i = 0; i < 2; i++)
@@ -153,13 +170,15 @@ static void attend_rows(struct cpa_ring *ring, int hop, int first, int last,
 	struct cpa_range index = {ring->rows[first].index.start, ring->rows[last - 1].index.end};
 	struct cpa_operand kv[2] = {
 		cpa_operand_tokens(plan, k_block, need.start, need.end - need.start, 1),
-		cpa_operand_tokens(plan, v_block, need.start, need.end - need.start, 1)};
+		cpa_operand_place(v_block, need.start, need.end - need.start, 1)};
+	kv[1].content.tokens = kv[0].content.tokens;
 	const struct cpa_spans *keys = &kv[0].content.tokens, before = ring->rows[first].seen;
 	bool started = ring->rows[first].started, direct = !started && ring->direct;
 	struct cpa_spans after = started ? cpa_spans_union(&plan->schedule->arena, &before, keys)
 					 : *keys;
 	if (!direct && part->block_o.box.buffer < 0)
 		make_block_partial(ring, part);
+	pick_rows(ring, part, index);
 	add_attend(ring, hop, part, index, kv, direct);
 	if (started)
 		add_merge(ring, hop, part, index, &before, keys, &after);
@@ -182,12 +201,15 @@ void cpa_ring_attend_block(
 {
 	if (cpa_operand_is_empty(k))
 		return;
-	for (int first = 0, last; first < ring->nrows; first = last) {
-		struct cpa_range need = cpa_partition_need(
-			ring->plan->part, &ring->rows[first].span, &k->content.tokens);
+	struct cpa_spans_index block = cpa_plan_index(ring->plan, &k->content.tokens);
+	struct cpa_range need = {0, 0}, next = {0, 0};
+	for (int first = 0, last; first < ring->nrows; first = last, need = next) {
+		if (first == 0)
+			need = cpa_partition_need(
+				ring->plan->part, &ring->rows[first].span, &block);
 		for (last = first + 1; last < ring->nrows; last++) {
-			struct cpa_range next = cpa_partition_need(
-				ring->plan->part, &ring->rows[last].span, &k->content.tokens);
+			next = cpa_partition_need(
+				ring->plan->part, &ring->rows[last].span, &block);
 			if (next.start != need.start || next.end != need.end ||
 				!same_history(&ring->rows[first], &ring->rows[last]))
 				break;
@@ -209,6 +231,7 @@ static void add_sink(struct cpa_ring *ring)
 			;
 		struct cpa_range index = {
 			ring->rows[first].index.start, ring->rows[last - 1].index.end};
+		pick_rows(ring, ring->rows[first].part, index);
 		struct cpa_operand reads[2] = {partial_rows(ring, &ring->rows[first].part->o,
 						       index, &ring->rows[first].seen),
 			partial_rows(ring, &ring->rows[first].part->lse, index,

@@ -20,12 +20,19 @@ struct runs {
 	int n;
 };
 
-/* A contiguous stretch is one run; so are tokens that stand alone at one distance in the block,
+static bool continues(const struct run *run, int64_t position, int64_t index)
+{
+	return run->step == 1 && run->shard + run->n == position && run->block + run->n == index;
+}
+
+/* What is contiguous in both is one run; so are tokens that stand alone at one distance in the block,
  * as those of a striped shard do.  (The distance in tokens says nothing: several segments make
  * the block.) */
 static struct runs find_runs(
-	struct cpa_arena *arena, const struct cpa_spans *shard, const struct cpa_spans *block)
+	struct cpa_plan *plan, const struct cpa_spans *shard, const struct cpa_spans *block)
 {
+	struct cpa_arena *arena = &plan->schedule->arena;
+	struct cpa_spans_index in_block = cpa_plan_index(plan, block);
 	int64_t most = 0, position = 0;
 	for (int i = 0; i < shard->n; i++)
 		most += shard->at[i].count;
@@ -34,12 +41,18 @@ static struct runs find_runs(
 		struct cpa_span s = shard->at[i];
 		struct run *last = NULL; /* of this span: single tokens may join it */
 		for (int64_t c = 0; c < s.count; c++, position += s.width) {
-			int64_t index = cpa_spans_below(block, s.start + c * s.stride);
+			int64_t index = cpa_spans_index_below(
+				&in_block, s.start + c * s.stride);
 			int64_t step = last ? index - (last->block + (last->n - 1) * last->step)
 					    : 0;
 			if (last && s.width == 1 && (last->n == 1 || step == last->step)) {
 				last->step = step;
 				last->n++;
+				continue;
+			}
+			if (runs.n > 0 && continues(&runs.at[runs.n - 1], position, index)) {
+				runs.at[runs.n - 1].n += s.width;
+				last = NULL;
 				continue;
 			}
 			last = &runs.at[runs.n++];
@@ -55,9 +68,10 @@ static void copy_runs(struct cpa_plan *plan, const struct runs *runs,
 {
 	for (int i = 0; i < runs->n; i++) {
 		const struct run *run = &runs->at[i];
+		/* The tokens of both are the same, and those of the shard are picked faster. */
 		struct cpa_operand s = cpa_operand_tokens(plan, shard, run->shard, run->n, 1);
-		struct cpa_operand b = cpa_operand_tokens(
-			plan, block, run->block, run->n, run->step);
+		struct cpa_operand b = cpa_operand_place(block, run->block, run->n, run->step);
+		b.content.tokens = s.content.tokens;
 		if (to_block)
 			cpa_plan_copy(plan, &s, &b);
 		else
@@ -165,7 +179,7 @@ static void recv_piece(
 	if (content.tokens.n == 0)
 		return;
 	struct runs runs = find_runs(
-		&plan->schedule->arena, &content.tokens, &block->content.tokens);
+		plan, &content.tokens, &block->content.tokens);
 	int i = message->n++;
 	if (runs.n == 1 && runs.at[0].step == 1) {
 		message->box[i] = cpa_operand_tokens(
@@ -197,7 +211,7 @@ static void copy_own_piece(
 		return;
 	struct cpa_operand mine = cpa_operand_heads(shard, block->content.heads);
 	struct runs runs = find_runs(
-		&plan->schedule->arena, &shard->content.tokens, &block->content.tokens);
+		plan, &shard->content.tokens, &block->content.tokens);
 	copy_runs(plan, &runs, &mine, block, true);
 }
 
@@ -244,7 +258,7 @@ static void send_rows(
 	if (content.tokens.n == 0)
 		return;
 	struct runs runs = find_runs(
-		&plan->schedule->arena, &content.tokens, &block->content.tokens);
+		plan, &content.tokens, &block->content.tokens);
 	int i = message->n++;
 	if (runs.n == 1 && runs.at[0].step == 1 && content.dtype == block->content.dtype) {
 		message->box[i] = cpa_operand_tokens(
@@ -275,7 +289,7 @@ static void recv_rows(
 	message->box[i] = cpa_plan_work(plan, name, &piece.content);
 	message->target[i] = piece;
 	message->runs[i] = find_runs(
-		&plan->schedule->arena, &piece.content.tokens, &piece.content.tokens);
+		plan, &piece.content.tokens, &piece.content.tokens);
 }
 
 static void keep_own_rows(
@@ -285,7 +299,7 @@ static void keep_own_rows(
 		return;
 	struct cpa_operand mine = cpa_operand_heads(shard, plan->heads);
 	struct runs runs = find_runs(
-		&plan->schedule->arena, &shard->content.tokens, &block->content.tokens);
+		plan, &shard->content.tokens, &block->content.tokens);
 	copy_runs(plan, &runs, &mine, block, false);
 }
 

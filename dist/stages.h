@@ -9,6 +9,7 @@
 
 #include "dist/schedule.h"
 
+enum { CPA_PLAN_NINDEXES = 8 };
 struct cpa_plan {
 	const struct cpa_partition *part;
 	struct cpa_schedule *schedule;
@@ -24,6 +25,9 @@ struct cpa_plan {
 	struct cpa_operand o, lse;
 	/* The same of this ring rank's slice of the replicated queries. */
 	struct cpa_operand o_slice, lse_slice;
+	/* Indexes of the lists of tokens used last, as many parts are picked from few lists. */
+	struct cpa_spans_index indexes[CPA_PLAN_NINDEXES];
+	int nindexes;
 };
 
 /* Stages, in this order. */
@@ -38,6 +42,11 @@ struct cpa_operand cpa_plan_work(struct cpa_plan *plan, const char *name, const 
 /* Tokens first, first+step, ... (n) of an operand, by index in it. */
 struct cpa_operand cpa_operand_tokens(struct cpa_plan *plan, const struct cpa_operand *whole, int64_t first,
 	int64_t n, int64_t step);
+/* Like cpa_operand_tokens(), but only the box: the content is left as it is. */
+struct cpa_operand cpa_operand_place(const struct cpa_operand *whole, int64_t first, int64_t n,
+	int64_t step);
+/* The index of a list of tokens that does not change any more. */
+struct cpa_spans_index cpa_plan_index(struct cpa_plan *plan, const struct cpa_spans *tokens);
 /* Heads of an operand, by global id. */
 struct cpa_operand cpa_operand_heads(const struct cpa_operand *whole, struct cpa_range heads);
 bool cpa_operand_is_empty(const struct cpa_operand *operand);

@@ -277,7 +277,10 @@ static void random_accesses(
 				x = random_operand(&rank->arena, state);
 			}
 			verdict = apply(m, &x, step, write, rank->in_place);
-			bool ok = write ? cpa_check_write(rank, &x) : cpa_check_read(rank, &x);
+			struct cpa_operand *kept = cpa_arena_alloc(&rank->arena, sizeof *kept);
+			assert_non_null(kept);
+			*kept = x; /* pieces borrow what was written */
+			bool ok = write ? cpa_check_write(rank, kept) : cpa_check_read(rank, kept);
 			if (verdict != CAUTIOUS && ok != (verdict == FINE))
 				fail_msg("%s is judged wrongly at step %d: %s",
 					write ? "a write" : "a read", step,
@@ -315,7 +318,7 @@ static void reads_and_writes_are_judged_element_by_element(void **unused)
 					m.at[t][b][h].writer = -1;
 		struct cpa_schedule s = {
 			.buffers = &buffer, .nbuffers = 1, .steps = steps, .nsteps = m.nsteps};
-		struct cpa_piece_list pieces = {NULL, 0, 0};
+		struct cpa_piece_list pieces = {0};
 		int clock[MAX_STEPS][CPA_NQUEUES];
 		struct cpa_check_rank_state rank = {.part = &part,
 			.schedule = &s,
@@ -325,7 +328,8 @@ static void reads_and_writes_are_judged_element_by_element(void **unused)
 		cpa_arena_init(&rank.arena);
 		assert_true(cpa_check_clocks(&rank));
 		random_accesses(&rank, &m, &state, tally);
-		free(pieces.at);
+		cpa_pieces_fini(&pieces);
+		free(rank.met.at);
 		cpa_arena_fini(&rank.arena);
 	}
 	print_message("%d fine, %d nearly a race, %d without data, %d races\n", tally[FINE],

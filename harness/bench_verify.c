@@ -101,6 +101,99 @@ static void plan_and_prove(void)
 		(double)usage.ru_maxrss / 1024);
 }
 
+/* ---- planning and proving many documents ---- */
+
+enum { NDOCUMENTS = 1024, NTOKENS = 65536, NTEXT = 512 };
+
+/* Packed documents of uneven length, some of them empty or of one token. */
+static struct cpa_problem packed_problem(int64_t starts[NDOCUMENTS + 1])
+{
+	uint64_t state = 1;
+	for (int i = 0; i <= NDOCUMENTS; i++) {
+		int64_t most = NTOKENS / NDOCUMENTS;
+		starts[i] = i * most + (i % NDOCUMENTS ? (int64_t)(cpa_random(&state) >> 40) % most : 0);
+	}
+	return (struct cpa_problem){.B = 1,
+		.Sq = NTOKENS,
+		.Skv = NTOKENS,
+		.Hq = 32,
+		.Hkv = 8,
+		.D = 128,
+		.Dv = 128,
+		.dtype = CPA_DTYPE_BF16,
+		.scale = 0.08838834764831845,
+		.lse = true,
+		.rule = {.causal = true,
+			.window = true,
+			.left = 48,
+			.right = 0,
+			.ndocuments = NDOCUMENTS,
+			.documents = starts}};
+}
+
+static void prove_all(const struct cpa_problem *p, const struct cpa_config *c, long *nops)
+{
+	struct cpa_partition *part;
+	struct cpa_schedule *schedule;
+	struct cpa_check *check;
+	struct cpa_error error;
+	must(cpa_partition_create(p, c, &part, &error), &error);
+	must(cpa_check_create(part, &check, &error), &error);
+	for (int r = 0; r < part->W; r++) {
+		must(cpa_plan_create(part, r, &schedule, &error), &error);
+		*nops += schedule->nops;
+		must(cpa_check_rank(check, schedule, &error), &error);
+		cpa_schedule_destroy(schedule);
+	}
+	must(cpa_check_finish(check, &error), &error);
+	cpa_check_destroy(check);
+	cpa_partition_destroy(part);
+}
+
+/* In a process of its own, so that its peak of memory is that of one case. */
+static void packed_case(const struct cpa_problem *p, enum cpa_order order, enum cpa_rotate rotate)
+{
+	fflush(stdout);
+	pid_t child = fork();
+	if (child > 0) {
+		waitpid(child, NULL, 0);
+		return;
+	}
+	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
+	c.ring_degree = c.ulysses_degree = 4;
+	c.order = order;
+	c.rotate = rotate;
+	long nops = 0;
+	double start = now();
+	prove_all(p, &c, &nops);
+	double seconds = now() - start;
+	struct rusage usage;
+	getrusage(RUSAGE_SELF, &usage);
+	printf("  %-17s %-10s %-23s %10.2f s   %8.1f MB   %ld operations\n",
+		cpa_order_name(order), cpa_rotate_name(rotate),
+		p->segments ? "replicated text" : "", seconds, (double)usage.ru_maxrss / 1024,
+		nops);
+	fflush(stdout);
+	_exit(0);
+}
+
+static void plan_and_prove_packed(void)
+{
+	int64_t starts[NDOCUMENTS + 1];
+	struct cpa_problem p = packed_problem(starts), joint = p;
+	struct cpa_segment segments[] = {{.name = "text", .length = NTEXT, .replicated = true},
+		{.name = "image", .length = NTOKENS - NTEXT}};
+	joint.segments = segments;
+	joint.nsegments = 2;
+	printf("plan and prove unified 4 x 4, S %d, %d documents, causal, window 48, Hq 32, Hkv 8\n",
+		NTOKENS, NDOCUMENTS);
+	for (int order = CPA_ORDER_CONTIGUOUS; order <= CPA_ORDER_ZIGZAG_DOCUMENTS; order++)
+		for (int rotate = CPA_ROTATE_P2P; rotate <= CPA_ROTATE_DIRECT; rotate++) {
+			packed_case(&p, (enum cpa_order)order, (enum cpa_rotate)rotate);
+			packed_case(&joint, (enum cpa_order)order, (enum cpa_rotate)rotate);
+		}
+}
+
 /* ---- what a run costs beyond attention ---- */
 
 static double attend_seconds;
@@ -273,11 +366,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: bench_verify CPATTN, from the repository root\n");
 		return 2;
 	}
-	plan_and_prove();
 #ifdef __GLIBC__
 	mallopt(M_MMAP_THRESHOLD, 1 << 30); /* as the command does */
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
+	plan_and_prove_packed();
+	plan_and_prove();
 	beyond_attention();
 	configurations_a_second(argv[1]);
 	default_run(argv[1]);

@@ -196,6 +196,22 @@ int64_t cpa_spans_max(const struct cpa_spans *list);
 /* Tokens first, first+step, ... (n of them, by index) of list, as a new list. */
 struct cpa_spans cpa_spans_pick(struct cpa_arena *arena, const struct cpa_spans *list, int64_t first,
 	int64_t n, int64_t step);
+/*
+ * Where each span of a long list begins, so that a token is found in O(log spans).  The spans stay
+ * borrowed and must not change.  cpa_spans_index() is O(spans); without memory (arena.failed) the index
+ * is of an empty list.  Its pick and below are like those of the list.
+ */
+struct cpa_spans_index {
+	struct cpa_spans list;
+	int64_t *before; /* [n+1] tokens before each span; in an arena */
+};
+struct cpa_spans_index cpa_spans_index(struct cpa_arena *arena, const struct cpa_spans *list);
+int64_t cpa_spans_index_below(const struct cpa_spans_index *ascending, int64_t token);
+struct cpa_spans cpa_spans_index_pick(struct cpa_arena *arena, const struct cpa_spans_index *index,
+	int64_t first, int64_t n, int64_t step);
+/* Whether tokens first .. first+n-1, by index, lie in one span of one run; then they are run. */
+bool cpa_spans_index_run(const struct cpa_spans_index *index, int64_t first, int64_t n,
+	struct cpa_span *run);
 /* Same tokens in the same order, however the spans are cut. */
 bool cpa_spans_equal(const struct cpa_spans *a, const struct cpa_spans *b);
 /* In an ascending list: how many tokens are < token.  O(spans). */

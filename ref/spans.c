@@ -33,7 +33,7 @@ static int64_t span_end(const struct cpa_span *span)
 static void push(struct cpa_arena *arena, struct cpa_spans *list, struct cpa_span span)
 {
 	if (list->n == list->capacity) {
-		const int capacity = list->capacity == 0 ? 4 : 2 * list->capacity;
+		const int capacity = list->capacity == 0 ? 1 : 2 * list->capacity;
 		struct cpa_span *at = cpa_arena_alloc(arena, (size_t) capacity * sizeof *at);
 
 		if (at == NULL)
@@ -177,93 +177,6 @@ int64_t cpa_spans_max(const struct cpa_spans *list)
 	return max;
 }
 
-/* Tokens [first, first + n) of one span: part of a run, whole runs, part of a run. */
-static void pick_slice(struct cpa_arena *arena, struct cpa_spans *out,
-	const struct cpa_span *span, int64_t first, int64_t n)
-{
-	const int64_t width = span->width, end = first + n;
-	int64_t run = first / width;
-
-	if (first % width != 0) {
-		const int64_t start = span->start + run * span->stride + first % width;
-		const int64_t most = width - first % width, size = n < most ? n : most;
-
-		cpa_spans_append_range(arena, out, (struct cpa_range) { start, start + size });
-		run++;
-	}
-	if (run < end / width)
-		cpa_spans_append(arena, out,
-			(struct cpa_span) { span->start + run * span->stride, width,
-				span->stride, end / width - run });
-	if (end % width != 0 && run <= end / width) {
-		const int64_t start = span->start + end / width * span->stride;
-
-		cpa_spans_append_range(
-			arena, out, (struct cpa_range) { start, start + end % width });
-	}
-}
-
-/* Tokens first, first + step, ..., n of them, of one span; step > 1. */
-static void pick_steps(struct cpa_arena *arena, struct cpa_spans *out,
-	const struct cpa_span *span, int64_t first, int64_t n, int64_t step)
-{
-	const int64_t width = span->width;
-
-	/* One run gives all of them, or runs at a fixed distance give one each. */
-	if (span->count == 1) {
-		cpa_spans_append(
-			arena, out, (struct cpa_span) { span->start + first, 1, step, n });
-		return;
-	}
-	if (step % width == 0) {
-		const int64_t start =
-			span->start + first / width * span->stride + first % width;
-
-		cpa_spans_append(arena, out,
-			(struct cpa_span) { start, 1, step / width * span->stride, n });
-		return;
-	}
-	while (n > 0) {
-		const int64_t inside = first % width, here = (width - inside - 1) / step + 1;
-		const int64_t m = here < n ? here : n;
-
-		cpa_spans_append(arena, out,
-			(struct cpa_span) { span->start + first / width * span->stride + inside,
-				1, step, m });
-		first += m * step;
-		n -= m;
-	}
-}
-
-struct cpa_spans cpa_spans_pick(struct cpa_arena *arena, const struct cpa_spans *list,
-	int64_t first, int64_t n, int64_t step)
-{
-	struct cpa_spans out = { 0 };
-
-	assert(first >= 0 && n >= 0 && step >= 1);
-	for (int i = 0; i < list->n && n > 0; i++) {
-		const struct cpa_span *span = &list->at[i];
-		const int64_t ntokens = span_ntokens(span);
-		int64_t here;
-
-		if (first >= ntokens) {
-			first -= ntokens;
-			continue;
-		}
-		here = (ntokens - first - 1) / step + 1;
-		if (here > n)
-			here = n;
-		if (step == 1)
-			pick_slice(arena, &out, span, first, here);
-		else
-			pick_steps(arena, &out, span, first, here, step);
-		n -= here;
-		first += here * step - ntokens;
-	}
-	assert(n == 0);
-	return out;
-}
-
 /* A place in a list: run `run` of span `span`, `done` of its tokens passed. */
 struct cursor {
 	const struct cpa_spans *list;
@@ -292,6 +205,8 @@ bool cpa_spans_equal(const struct cpa_spans *a, const struct cpa_spans *b)
 {
 	struct cursor x = { .list = a }, y = { .list = b };
 
+	if (a->n == b->n && (a->n == 0 || a->at == b->at))
+		return true;
 	if (cpa_spans_ntokens(a) != cpa_spans_ntokens(b))
 		return false;
 	while (x.span < a->n && y.span < b->n) {

@@ -2,6 +2,7 @@
 #include "ref/ref.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int64_t min64(int64_t a, int64_t b)
@@ -107,10 +108,38 @@ static int64_t span_ncommon(const struct cpa_span *a, const struct cpa_span *b)
 	return n;
 }
 
+/* Each span ends before the next one starts. */
+static bool ascends(const struct cpa_spans *list)
+{
+	for (int i = 1; i < list->n; i++) {
+		if (list->at[i].start < span_end(&list->at[i - 1]))
+			return false;
+	}
+	return true;
+}
+
+/* Both lists ascend: of two spans the one that ends first is done with. */
+static int64_t ncommon_ascending(const struct cpa_spans *a, const struct cpa_spans *b)
+{
+	int64_t n = 0;
+	int i = 0, k = 0;
+
+	while (i < a->n && k < b->n) {
+		n += span_ncommon(&a->at[i], &b->at[k]);
+		if (span_end(&a->at[i]) < span_end(&b->at[k]))
+			i++;
+		else
+			k++;
+	}
+	return n;
+}
+
 int64_t cpa_spans_ncommon(const struct cpa_spans *a, const struct cpa_spans *b)
 {
 	int64_t n = 0;
 
+	if (a->n > 1 && b->n > 1 && ascends(a) && ascends(b))
+		return ncommon_ascending(a, b);
 	for (int i = 0; i < a->n; i++) {
 		for (int k = 0; k < b->n; k++)
 			n += span_ncommon(&a->at[i], &b->at[k]);
@@ -217,28 +246,106 @@ static void sort(struct cpa_spans *list)
 	}
 }
 
-/* Both lists behind each other, sorted by start.  True when all of it is single runs. */
-static bool gather(struct cpa_spans *list, const struct cpa_spans *a, const struct cpa_spans *b)
+/* Both lists behind each other, sorted by start. */
+static void gather(struct cpa_spans *list, const struct cpa_spans *a, const struct cpa_spans *b)
 {
-	bool single = true;
 	int i = 0, k = 0;
 
 	while (i < a->n || k < b->n) {
 		const bool left = k == b->n || (i < a->n && a->at[i].start <= b->at[k].start);
-		const struct cpa_span span = left ? a->at[i++] : b->at[k++];
 
-		single = single && span.count == 1;
-		list->at[list->n++] = span;
+		list->at[list->n++] = left ? a->at[i++] : b->at[k++];
 	}
 	sort(list); /* two ascending lists are merged by now, and this is one pass */
-	return single;
+}
+
+static void append_all(
+	struct cpa_arena *arena, struct cpa_spans *list, const struct cpa_spans *more)
+{
+	for (int i = 0; i < more->n; i++)
+		cpa_spans_append(arena, list, more->at[i]);
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct cpa_span *x = a, *y = b;
+
+	return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Joining is quadratic.  Of a long list with few runs to a span the runs themselves are sorted. */
+enum { MANY_SPANS = 64, FEW_RUNS = 8 };
+
+static struct cpa_spans join_runs(
+	struct cpa_arena *arena, const struct cpa_spans *list, int64_t nruns)
+{
+	struct cpa_spans runs = { cpa_arena_alloc(arena, (size_t) nruns * sizeof *runs.at), 0, 0 };
+	struct cpa_spans out = { 0 };
+
+	if (runs.at == NULL)
+		return out;
+	for (int i = 0; i < list->n; i++) {
+		for (int64_t run = 0; run < list->at[i].count; run++)
+			runs.at[runs.n++] = part(list->at[i], run, 1);
+	}
+	qsort(runs.at, (size_t) runs.n, sizeof *runs.at, by_start);
+	append_all(arena, &out, &runs);
+	return out;
+}
+
+/* Spans whose hulls meet: as runs that are as long as can be. */
+static struct cpa_spans join_cluster(struct cpa_arena *arena, struct cpa_spans list)
+{
+	struct cpa_spans out = { 0 };
+	int64_t nruns = 0;
+
+	if (ascends(&list)) {
+		append_all(arena, &out, &list);
+		return out;
+	}
+	for (int i = 0; i < list.n; i++)
+		nruns += list.at[i].count;
+	if (list.n > MANY_SPANS && nruns <= FEW_RUNS * (int64_t) list.n)
+		return join_runs(arena, &list, nruns);
+	while (join_any(&list))
+		continue;
+	sort(&list);
+	return list;
+}
+
+/* Spans of list from `first` on whose hulls meet, one after the other. */
+static int cluster_end(const struct cpa_spans *list, int first)
+{
+	int64_t end = span_end(&list->at[first]);
+	int i = first + 1;
+
+	for (; i < list->n && list->at[i].start <= end; i++)
+		end = max64(end, span_end(&list->at[i]));
+	return i;
+}
+
+static void push_all(struct cpa_arena *arena, struct cpa_spans *list, const struct cpa_spans *more)
+{
+	if (list->n + more->n > list->capacity) {
+		const int capacity = 2 * (list->n + more->n);
+		struct cpa_span *at = cpa_arena_alloc(arena, (size_t) capacity * sizeof *at);
+
+		if (at == NULL)
+			return;
+		if (list->n > 0)
+			memcpy(at, list->at, (size_t) list->n * sizeof *at);
+		list->at = at;
+		list->capacity = capacity;
+	}
+	if (more->n > 0)
+		memcpy(list->at + list->n, more->at, (size_t) more->n * sizeof *more->at);
+	list->n += more->n;
 }
 
 struct cpa_spans cpa_spans_union(
 	struct cpa_arena *arena, const struct cpa_spans *a, const struct cpa_spans *b)
 {
-	struct cpa_spans list = { 0 }, out = { 0 };
-	bool interleaved = false;
+	struct cpa_spans list = { 0 }, joined = { 0 }, out = { 0 };
 
 	if (a->n + b->n == 0)
 		return out;
@@ -246,16 +353,20 @@ struct cpa_spans cpa_spans_union(
 	list.at = cpa_arena_alloc(arena, (size_t) list.capacity * sizeof *list.at);
 	if (list.at == NULL)
 		return out;
-	if (!gather(&list, a, b)) {
-		while (join_any(&list))
-			continue;
-		sort(&list);
+	gather(&list, a, b);
+	if (!ascends(&list)) {
+		for (int i = 0, end; i < list.n; i = end) {
+			struct cpa_spans cluster;
+
+			end = cluster_end(&list, i);
+			cluster = join_cluster(
+				arena, (struct cpa_spans) { list.at + i, end - i, end - i });
+			push_all(arena, &joined, &cluster);
+		}
+		if (!ascends(&joined))
+			return joined;
+		list = joined;
 	}
-	for (int i = 1; i < list.n; i++)
-		interleaved = interleaved || list.at[i].start < span_end(&list.at[i - 1]);
-	if (interleaved)
-		return list;
-	for (int i = 0; i < list.n; i++)
-		cpa_spans_append(arena, &out, list.at[i]);
+	append_all(arena, &out, &list);
 	return out;
 }
