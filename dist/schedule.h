@@ -263,6 +263,7 @@ struct cpa_counts {
 	int64_t work;       /* visible pairs x query heads x batch items */
 	int64_t attended;   /* pairs in ATTEND boxes, likewise */
 	int64_t mask_bytes; /* of the dense mask that this rank reads, in its broadcast shape; 0: none */
+	int64_t gathered_bytes; /* of bytes_sent: o for the guidance combination of the other batch groups */
 };
 void cpa_schedule_count(const struct cpa_schedule *schedule, const struct cpa_problem *problem,
 	struct cpa_counts *counts);

@@ -60,6 +60,8 @@ static void check_counts(const struct world *with, const struct world *without, 
 	cpa_schedule_count(with->rank[rank], p, &a);
 	cpa_schedule_count(without->rank[rank], p, &b);
 	assert_int_equal(a.bytes_sent - b.bytes_sent, nbytes);
+	assert_int_equal(a.gathered_bytes, nbytes);
+	assert_int_equal(b.gathered_bytes, 0);
 	assert_int_equal(a.messages - b.messages, nbytes > 0);
 	assert_int_equal(a.work, b.work);
 	assert_int_equal(a.attended, b.attended);

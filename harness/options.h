@@ -53,6 +53,7 @@ struct cpa_options {
 	int direction;
 	enum cpa_partials partials;
 	enum cpa_mesh mesh;
+	struct cpa_guidance guidance; /* --guidance: scales; nbranches 0: not asked for */
 	const char *device, *comm;  /* default "cpu", "fake" */
 	bool device_asked, comm_asked;
 	int interleavings;          /* default 2 */

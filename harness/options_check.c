@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "harness/guidance.h"
 #include "harness/options_table.h"
 
 /* Random problems bring their own tensors and dtypes, and are too many to list. */
@@ -16,6 +17,7 @@ static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked
 		: o->call_glob             ? "--call"
 		: o->rows                  ? "--rows"
 		: o->order_auto            ? "--order auto"
+		: o->guidance.nbranches    ? "--guidance"
 		: o->json                  ? "--json"
 		: o->junit                 ? "--junit"
 		: o->csv                   ? "--csv"
@@ -33,12 +35,13 @@ static enum cpa_status check_model(const struct cpa_options *o, struct cpa_error
 	const char *other = o->has_problem ? "--problem"
 		: o->nfiles > 0            ? o->files[0]
 		: o->has_dtype             ? "--dtype"
+		: o->guidance.nbranches    ? "--guidance"
 					   : NULL;
 
 	if (!other)
 		return CPA_OK;
 	return cpa_fail(error, CPA_INVALID,
-		"--model brings its own sizes and dtype; leave out %.60s, or --model", other);
+		"--model brings its own sizes, batch and dtype; leave out %.60s, or --model", other);
 }
 
 static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,
@@ -152,6 +155,9 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 
 	if (options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN)
 		status = check_inputs(options, fill_asked, error);
+	if (status == CPA_OK && options->has_problem)
+		status = cpa_guidance_choose(
+			options, NULL, &options->problem, &options->guidance, error);
 	if (status == CPA_OK)
 		status = check_outputs(options, error);
 	if (status == CPA_OK)

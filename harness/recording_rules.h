@@ -4,6 +4,7 @@
  *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
  *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
  *   recording_mask.c   the dense mask and the sink, which are read whole
+ *   recording_guidance.c  branches along the batch
  *   recording_ranks.c  config and ranks
  *   recording_guard.c  a child process that looks first
  *   recording_scan.c   element values, and small helpers of all
@@ -143,6 +144,9 @@ enum cpa_status cpa_recording_mask_data(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
 /* The data of sink. */
 enum cpa_status cpa_recording_sink_data(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
+/* Branches along the batch and their scales. */
+enum cpa_status cpa_recording_guidance(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
 /* config and ranks/, data included. */
 enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
