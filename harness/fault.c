@@ -51,7 +51,7 @@ static const struct {
 		"A06, A07; vLLM 49294; torch on a CPU returns lse 0 for a row without keys"},
 	{"branches-swapped",
 		"one rank takes the positive branch of guidance for the negative one and back",
-		"H01"},
+		"H01; no public report is known"},
 	{"branch-dropped", "the middle one of three branches does not count on one rank",
 		"H02; vLLM-Omni 1578 lost the image term on two ranks"},
 	{"branch-repeated",
@@ -366,8 +366,12 @@ enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *targe
 	mark(p, op);
 	char text[160];
 	cpa_op_print(p->schedule, op, text, sizeof text);
-	snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
-		table[fault].name, rank, op, text);
+	if (fault >= BRANCHES_SWAPPED)
+		snprintf(p->site.text, sizeof p->site.text,
+			"%s on rank %d, in what it makes of the branches", table[fault].name, rank);
+	else
+		snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
+			table[fault].name, rank, op, text);
 	*plant = p;
 	return CPA_OK;
 }

@@ -39,6 +39,7 @@ struct cpa_case {
 	uint64_t mask_seed;
 	enum cpa_case_sink sink;
 	bool lse;
+	struct cpa_guidance guidance; /* nbranches 0: none */
 	/* How it is filled. */
 	enum cpa_fill fill;
 	uint64_t seed;
