@@ -28,10 +28,10 @@ static struct cpa_problem problem(int64_t B, int64_t S, int64_t Hq, int64_t Hkv,
  * shards. */
 static struct cpa_config config(int which, struct cpa_problem *p)
 {
-	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
+	*p = problem(which == 3 || which == 6 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
 		which == 2 ? 3 : 2, which != 1);
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
-	static const int degrees[6][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}};
+	static const int degrees[7][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}, {2, 1}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
@@ -39,9 +39,11 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 		: which == 2 || which == 5 ? CPA_ORDER_STRIPED
 					   : CPA_ORDER_CONTIGUOUS;
 	c.partials = which == 3 ? CPA_PARTIALS_BLOCK : CPA_PARTIALS_FP32;
+	if (which == 6) /* two branches, a batch group for each */
+		c.batch_degree = c.guidance = 2;
 	return c;
 }
-enum { NCONFIGS = 6 };
+enum { NCONFIGS = 7 };
 
 /* Some kinds can be harmless; of all others every instance is harmful. */
 static bool is_always_harmful(enum mutation kind, const struct cpa_op *op)

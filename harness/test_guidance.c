@@ -14,6 +14,7 @@
 
 #include "harness/fault.h"
 #include "harness/guidance.h"
+#include "harness/result_formats.h"
 #include "harness/verify.h"
 
 static const struct cpa_segment joint[] = {
@@ -281,6 +282,52 @@ static void the_gather_sends_each_ranks_rows_once_to_each_other_group(void **sta
 
 /* ---- text ---- */
 
+static void expect_json(
+	const struct cpa_result_list *list, const struct cpa_options *options, const char *part)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *file = open_memstream(&text, &size);
+
+	assert_non_null(file);
+	cpa_result_write_json(file, list, options);
+	fclose(file);
+	if (!strstr(text, part))
+		fail_msg("no %s in\n%s", part, text);
+	free(text);
+}
+
+static void json_has_guidance_where_there_are_branches(void **state)
+{
+	char *argv[] = {"cpattn", "verify", "x", "--guidance", "3.5:1.25"};
+	struct cpa_counts counts[2] = {{.gathered_bytes = 50}, {.gathered_bytes = 51}};
+	struct cpa_result r;
+	const struct cpa_result_list list = {&r, 1, 1};
+	struct cpa_options options;
+	struct cpa_error error;
+
+	(void)state;
+	assert_int_equal(cpa_options_parse(5, argv, &options, &error), CPA_OK);
+	cpa_result_init(&r);
+	r.counts = counts;
+	r.W = 2;
+	expect_json(&list, &options, "\"guidance\": \"3.5:1.25\"");
+	expect_json(&list, &options, "\"probe\": {\"ratio\": null}, \"guidance\": null");
+	expect_json(&list, &options, "\"gathered_bytes\": null");
+	r.config.guidance = 3;
+	r.guidance = (struct cpa_guidance){3, 3.5, 1.25};
+	r.combined = (struct cpa_deviation){0.25, 0.5, 2, 0.25, NAN, 0, 17, 2, 5};
+	expect_json(&list, &options,
+		"\"guidance\": {\"branches\": 3, \"s\": 3.5, \"s2\": 1.25, \"rel_l2\": 0.25, "
+		"\"error\": 0.5, \"bound\": 2, \"ratio\": 0.25, \"soft_ratio\": null, "
+		"\"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, \"dim\": 5}}");
+	expect_json(&list, &options, "\"gathered_bytes\": [50, 51]");
+	r.guidance = (struct cpa_guidance){2, 7, 0};
+	options.command = CPA_COMMAND_PLAN;
+	expect_json(&list, &options, "\"guidance\": {\"branches\": 2, \"s\": 7, \"s2\": null}");
+	cpa_options_fini(&options);
+}
+
 static void scales_read_back_as_they_are_printed(void **state)
 {
 	static const char *const texts[] = {"3.5", "-2", "0", "1e-300", "0.1:7.5", "3:0",
@@ -338,6 +385,7 @@ int main(void)
 		cmocka_unit_test(every_fault_of_guidance_is_found),
 		cmocka_unit_test(a_fault_that_changes_nothing_has_no_place),
 		cmocka_unit_test(the_gather_sends_each_ranks_rows_once_to_each_other_group),
+		cmocka_unit_test(json_has_guidance_where_there_are_branches),
 		cmocka_unit_test(scales_read_back_as_they_are_printed),
 		cmocka_unit_test(what_is_asked_for_wins_where_it_has_as_many_branches),
 	};

@@ -193,42 +193,6 @@ static void json_has_the_names_of_the_manual(void **state)
 	cpa_options_fini(&options);
 }
 
-static void json_has_guidance_where_there_are_branches(void **state)
-{
-	struct cpa_result_list list = { 0 };
-	char copy[256], *text;
-	struct cpa_options options = options_of("cpattn verify x --guidance 3.5:1.25", copy);
-	struct cpa_result *r = add(&list, CPA_VERDICT_RIGHT, "a.h5", "");
-
-	(void)state;
-	r->counts = calloc(4, sizeof *r->counts);
-	assert_non_null(r->counts);
-	for (int i = 0; i < 4; i++)
-		r->counts[i].gathered_bytes = 50 + i;
-	text = written(cpa_result_write_json, &list, &options);
-	assert_holds(text, "\"guidance\": \"3.5:1.25\"");
-	assert_holds(text, "\"probe\": {\"ratio\": null}, \"guidance\": null");
-	assert_holds(text, "\"gathered_bytes\": null");
-	free(text);
-	r->config.guidance = 3;
-	r->guidance = (struct cpa_guidance){ 3, 3.5, 1.25 };
-	r->combined = (struct cpa_deviation){ 0.25, 0.5, 2, 0.25, NAN, 0, 17, 2, 5 };
-	text = written(cpa_result_write_json, &list, &options);
-	assert_holds(text,
-		"\"guidance\": {\"branches\": 3, \"s\": 3.5, \"s2\": 1.25, \"rel_l2\": 0.25, "
-		"\"error\": 0.5, \"bound\": 2, \"ratio\": 0.25, \"soft_ratio\": null, "
-		"\"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, \"dim\": 5}}");
-	assert_holds(text, "\"gathered_bytes\": [50, 51, 52, 53]");
-	free(text);
-	r->guidance = (struct cpa_guidance){ 2, 7, 0 };
-	options.command = CPA_COMMAND_PLAN;
-	text = written(cpa_result_write_json, &list, &options);
-	assert_holds(text, "\"guidance\": {\"branches\": 2, \"s\": 7, \"s2\": null}");
-	free(text);
-	cpa_result_list_fini(&list);
-	cpa_options_fini(&options);
-}
-
 static void json_has_mask_bytes_where_there_is_a_mask(void **state)
 {
 	struct cpa_result_list list = { 0 };
@@ -400,7 +364,6 @@ int main(void)
 		cmocka_unit_test(the_exit_status_follows_the_table),
 		cmocka_unit_test(a_variant_that_only_refused_ran_nowhere),
 		cmocka_unit_test(json_has_the_names_of_the_manual),
-		cmocka_unit_test(json_has_guidance_where_there_are_branches),
 		cmocka_unit_test(json_has_mask_bytes_where_there_is_a_mask),
 		cmocka_unit_test(plan_has_a_proof_instead_of_errors),
 		cmocka_unit_test(junit_is_well_formed_whatever_the_names),

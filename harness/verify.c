@@ -25,7 +25,7 @@ struct cpa_verifier {
 	struct cpa_probe_problem probe;
 	struct cpa_truth *truth;
 	void *o, *lse;                   /* outputs of a run, whole; lse NULL: no output */
-	void *combined[2];               /* of two batch groups; NULL: no guidance */
+	void *combined[2];               /* guidance: what two batch groups made */
 	struct cpa_head_error *one_rank; /* [B, Hq] */
 	bool has_one_rank;
 	enum cpa_partials one_rank_partials;
@@ -60,12 +60,9 @@ static enum cpa_status alloc_outputs(struct cpa_verifier *v, struct cpa_error *e
 	if (p->lse)
 		v->lse = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_LSE));
 	v->one_rank = malloc((size_t)(p->B * p->Hq) * sizeof *v->one_rank);
-	bool failed = false;
-	for (int i = 0; i < 2 && v->settings.guidance.nbranches != 0; i++) {
+	for (int i = 0; i < 2; i++)
 		v->combined[i] = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_O));
-		failed |= !v->combined[i];
-	}
-	if (failed || !v->o || (p->lse && !v->lse) || !v->one_rank)
+	if (!v->combined[0] || !v->combined[1] || !v->o || (p->lse && !v->lse) || !v->one_rank)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the outputs of a run");
 	return CPA_OK;
 }
