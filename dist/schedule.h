@@ -41,7 +41,8 @@ struct cpa_config {
 	enum cpa_partials partials;
 	enum cpa_dtype partial_dtype; /* fp32, or fp64 for fp64 problems and on the ref device */
 	/* Branches along the batch axis, negative first: 2, 3, or 0 for none.  The plan then ends with an
-	 * all-gather of o among the batch groups, into work buffers "o group 0", "o group 1", ... */
+	 * all-gather of o among the batch groups, into work buffers "o group 0", "o group 1", ...; the
+	 * checker demands that the rows of every group end there. */
 	int guidance;
 };
 

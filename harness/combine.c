@@ -38,8 +38,9 @@ static enum cpa_status fetch_group(struct cpa_ranks *ranks, int rank, int group,
 	if (n == 0)
 		return CPA_OK;
 	snprintf(name, sizeof name, "o group %d", group);
-	int id = ranks->partition->config.batch_degree > 1 ? find_buffer(s, name)
-			 : cpa_exec_find(ranks->execs[rank], CPA_ROLE_OUTPUT, CPA_TENSOR_O);
+	int id = ranks->partition->config.batch_degree > 1
+		? find_buffer(s, name)
+		: cpa_exec_find(ranks->execs[rank], CPA_ROLE_OUTPUT, CPA_TENSOR_O);
 	if (id < 0 || (size_t)cpa_buffer_nbytes(&s->buffers[id]) != (size_t)(n * T) * row)
 		return cpa_fail(error, CPA_MISMATCH,
 			"rank %d has no rows of batch group %d to combine", rank, group);
@@ -55,14 +56,14 @@ static enum cpa_status fetch_group(struct cpa_ranks *ranks, int rank, int group,
 
 /* What one batch group is making. */
 struct group {
-	bool *written;       /* [Sq] */
+	bool *written; /* [Sq] */
 	char *all, *scratch; /* [B, Sq, row] at most: what a rank has */
 	char *combined;
 };
 
 /* One rank's combination; rows that another rank wrote already must be the same. */
-static enum cpa_status add_rank(const struct cpa_combine *c, int rank, const struct group *group,
-	struct cpa_error *error)
+static enum cpa_status add_rank(
+	const struct cpa_combine *c, int rank, const struct group *group, struct cpa_error *error)
 {
 	struct cpa_ranks *ranks = c->ranks;
 	const struct cpa_problem *p = ranks->problem;
@@ -78,8 +79,8 @@ static enum cpa_status add_rank(const struct cpa_combine *c, int rank, const str
 	for (int j = 0; j < guidance.nbranches; j++)
 		branches[j] = group->all + (size_t)(j * n * T) * row;
 	cpa_plant_combine(c->plant, rank, &guidance, branches);
-	cpa_ref_guidance(&guidance, n * T * p->Hq * p->Dv, p->dtype, branches, p->dtype,
-		group->scratch);
+	cpa_ref_guidance(
+		&guidance, n * T * p->Hq * p->Dv, p->dtype, branches, p->dtype, group->scratch);
 	for (int64_t t = 0; t < T; t++) {
 		int64_t token = cpa_spans_token(&ranks->q_shards[rank], t);
 		for (int64_t i = 0; i < n; i++) {
@@ -123,8 +124,8 @@ static enum cpa_status combine_group(
 }
 
 /* Batch group b against what is kept; `than`: of whom that is. */
-static enum cpa_status compare(const struct cpa_combine *c, int b, const char *than,
-	struct cpa_error *error)
+static enum cpa_status compare(
+	const struct cpa_combine *c, int b, const char *than, struct cpa_error *error)
 {
 	const struct cpa_problem *p = c->ranks->problem;
 	size_t row = cpa_token_nbytes(p, CPA_TENSOR_O);
@@ -158,17 +159,16 @@ struct rows {
 	double *want; /* [Dv] */
 };
 
-static void take_exact(const struct cpa_truth *truth, const struct cpa_guidance *guidance, int64_t i,
-	int64_t t, int64_t h, struct rows *rows)
+static void take_exact(const struct cpa_truth *truth, const struct cpa_guidance *guidance,
+	int64_t i, int64_t t, int64_t h, struct rows *rows)
 {
 	const struct cpa_problem *p = &truth->problem;
 	int64_t n = p->B / guidance->nbranches;
 	const void *branches[3];
 	for (int j = 0; j < guidance->nbranches; j++)
-		branches[j] = rows->exact[j] =
-			truth->o + (((j * n + i) * truth->n + t) * p->Hq + h) * p->Dv;
-	cpa_ref_guidance(
-		guidance, p->Dv, CPA_DTYPE_FP64, branches, CPA_DTYPE_FP64, rows->want);
+		branches[j] = rows->exact[j] = truth->o +
+			(((j * n + i) * truth->n + t) * p->Hq + h) * p->Dv;
+	cpa_ref_guidance(guidance, p->Dv, CPA_DTYPE_FP64, branches, CPA_DTYPE_FP64, rows->want);
 }
 
 static void take_bounds(const struct cpa_truth *truth, const struct cpa_bound_run *run,
@@ -200,8 +200,8 @@ static void note(struct cpa_deviation *worst, double error, double bound, const 
 		ratio = INFINITY;
 	if (!(ratio > worst->ratio))
 		return;
-	*worst = (struct cpa_deviation){worst->rel_l2, error, bound, ratio, worst->soft_ratio, at[0],
-		at[1], at[2], at[3]};
+	*worst = (struct cpa_deviation){worst->rel_l2, error, bound, ratio, worst->soft_ratio,
+		at[0], at[1], at[2], at[3]};
 }
 
 static void judge_all(const struct cpa_truth *truth, const struct cpa_bound_run *run,
@@ -212,11 +212,13 @@ static void judge_all(const struct cpa_truth *truth, const struct cpa_bound_run 
 	double square = 0.0, want_square = 0.0;
 	for (int64_t row = 0; row < p->B / guidance->nbranches * truth->n * p->Hq; row++) {
 		int64_t i = row / p->Hq / truth->n, t = row / p->Hq % truth->n, h = row % p->Hq;
-		int64_t token = truth->tokens[t], first = ((i * p->Sq + token) * p->Hq + h) * p->Dv;
+		int64_t token = truth->tokens[t],
+			first = ((i * p->Sq + token) * p->Hq + h) * p->Dv;
 		take_exact(truth, guidance, i, t, h, rows);
 		take_bounds(truth, run, guidance, i, t, h, rows);
 		for (int64_t d = 0; d < p->Dv; d++) {
-			double error = fabs(cpa_load(p->dtype, combined, first + d) - rows->want[d]);
+			double error = fabs(
+				cpa_load(p->dtype, combined, first + d) - rows->want[d]);
 			note(deviation, error, bound_at(rows, guidance, p->dtype, d),
 				(const int64_t[4]){i, token, h, d});
 			square += error * error;
@@ -256,8 +258,8 @@ static enum cpa_status judge_group(const struct cpa_combine *c, int b, const voi
 		d.batch, d.token, d.head, d.dim, b, d.error, d.ratio, d.bound);
 }
 
-enum cpa_status cpa_combine_judge(const struct cpa_combine *c, struct cpa_deviation *deviation,
-	struct cpa_error *error)
+enum cpa_status cpa_combine_judge(
+	const struct cpa_combine *c, struct cpa_deviation *deviation, struct cpa_error *error)
 {
 	enum cpa_status s = combine_group(c, 0, c->first, error);
 	if (s == CPA_OK)
@@ -297,7 +299,8 @@ enum cpa_status cpa_combine_check_range(const struct cpa_truth *truth,
 	if (largest <= cpa_dtype_max(p->dtype) / 2.0)
 		return CPA_OK;
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"the guidance combination reaches %.3g, and half of the largest %s is %.3g; smaller "
+		"the guidance combination reaches %.3g, and half of the largest %s is %.3g; "
+		"smaller "
 		"scales would work, or --dtype fp32",
 		largest, cpa_dtype_name(p->dtype), cpa_dtype_max(p->dtype) / 2.0);
 }

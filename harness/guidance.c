@@ -12,10 +12,10 @@
 
 enum { MOST_DIGITS = 60 };
 
-enum cpa_status cpa_guidance_parse(const char *text, struct cpa_guidance *guidance,
-	struct cpa_error *error)
+enum cpa_status cpa_guidance_parse(
+	const char *text, struct cpa_guidance *guidance, struct cpa_error *error)
 {
-	struct cpa_guidance made = { .nbranches = 2 };
+	struct cpa_guidance made = {.nbranches = 2};
 	const char *colon = strchr(text, ':');
 	size_t n = colon ? (size_t)(colon - text) : strlen(text);
 	char first[MOST_DIGITS + 1];
@@ -23,14 +23,16 @@ enum cpa_status cpa_guidance_parse(const char *text, struct cpa_guidance *guidan
 
 	if (n > MOST_DIGITS)
 		return cpa_fail(error, CPA_INVALID,
-			"--guidance: '%.20s...' is not a number; write a scale such as 3.5, or two "
+			"--guidance: '%.20s...' is not a number; write a scale such as 3.5, or "
+			"two "
 			"for three branches, 3.5:1.5",
 			text);
 	snprintf(first, sizeof first, "%.*s", (int)n, text);
 	status = cpa_parse_number("--guidance", first, &made.s, error);
 	if (status == CPA_OK && colon) {
 		made.nbranches = 3;
-		status = cpa_parse_number("--guidance, the second scale", colon + 1, &made.s2, error);
+		status = cpa_parse_number(
+			"--guidance, the second scale", colon + 1, &made.s2, error);
 	}
 	if (status == CPA_OK)
 		*guidance = made;
@@ -76,16 +78,18 @@ enum cpa_status cpa_guidance_choose(const struct cpa_options *options,
 	if (asked->nbranches && recorded && recorded->nbranches &&
 		asked->nbranches != recorded->nbranches)
 		return cpa_fail(error, CPA_INVALID,
-			"--guidance has the scales of %d branches, and the recording has %d; give %s",
+			"--guidance has the scales of %d branches, and the recording has %d; "
+			"give %s",
 			asked->nbranches, recorded->nbranches,
 			recorded->nbranches == 2 ? "one scale" : "two, S:S2");
 	if (chosen->nbranches && problem->B % chosen->nbranches != 0)
 		return cpa_fail(error, CPA_INVALID,
-			"guidance with %s has %d branches along the batch, negative first, and B = "
+			"guidance with %s has %d branches along the batch, negative first, and B "
+			"= "
 			"%" PRId64 " is no multiple of %d%s",
 			chosen->nbranches == 2 ? "one scale" : "two scales", chosen->nbranches,
 			problem->B, chosen->nbranches,
-			problem->B % 3 == 0           ? "; two scales, S:S2, would suit it"
+			problem->B % 3 == 0	      ? "; two scales, S:S2, would suit it"
 				: problem->B % 2 == 0 ? "; one scale would suit it"
 						      : "");
 	*guidance = *chosen;

@@ -9,8 +9,8 @@
 #include "harness/text.h"
 
 /* "S" (two branches) or "S:S2" (three), finite numbers.  CPA_INVALID with a sentence. */
-enum cpa_status cpa_guidance_parse(const char *text, struct cpa_guidance *guidance,
-	struct cpa_error *error);
+enum cpa_status cpa_guidance_parse(
+	const char *text, struct cpa_guidance *guidance, struct cpa_error *error);
 /* " --guidance 3.5:1.5", which reads back as the same; nothing where there is none. */
 void cpa_guidance_put(struct cpa_text *text, const struct cpa_guidance *guidance);
 /* "guidance 3.5: neg + 3.5 (pos - neg), 2 branches along the batch"; "" where there is none. */

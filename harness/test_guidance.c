@@ -1,6 +1,6 @@
 /*
- * test_guidance.c - branches along the batch, from the plan to their combination: right on every mesh, and
- * what can go wrong with them is found.
+ * test_guidance.c - branches along the batch, from the plan to their combination: right on every
+ * mesh, and what can go wrong with them is found.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -13,8 +13,6 @@
 #include <cmocka.h>
 
 #include "harness/fault.h"
-#include "harness/guidance.h"
-#include "harness/result_formats.h"
 #include "harness/verify.h"
 
 static const struct cpa_segment joint[] = {
@@ -22,8 +20,17 @@ static const struct cpa_segment joint[] = {
 
 static struct cpa_problem problem_of(int64_t B, enum cpa_dtype dtype)
 {
-	return (struct cpa_problem){.B = B, .Sq = 23, .Skv = 23, .Hq = 4, .Hkv = 2, .D = 8, .Dv = 8,
-		.dtype = dtype, .scale = 0.35, .rule = {.causal = true}, .lse = true};
+	return (struct cpa_problem){.B = B,
+		.Sq = 23,
+		.Skv = 23,
+		.Hq = 4,
+		.Hkv = 2,
+		.D = 8,
+		.Dv = 8,
+		.dtype = dtype,
+		.scale = 0.35,
+		.rule = {.causal = true},
+		.lse = true};
 }
 
 struct bench {
@@ -35,24 +42,29 @@ struct bench {
 	struct cpa_verifier *verifier;
 };
 
-static void set_up(struct bench *b, struct cpa_problem problem, struct cpa_guidance guidance, int fault,
-	uint64_t seed)
+static void set_up(struct bench *b, struct cpa_problem problem, struct cpa_guidance guidance,
+	int fault, uint64_t seed)
 {
 	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
 	struct cpa_error error;
 
 	b->problem = problem;
 	for (int i = 0; i < 3; i++) {
-		b->data[i] = malloc((size_t)(problem.B * cpa_tensor_ntokens(&problem, tensors[i])) *
+		b->data[i] = malloc(
+			(size_t)(problem.B * cpa_tensor_ntokens(&problem, tensors[i])) *
 			cpa_token_nbytes(&problem, tensors[i]));
 		assert_non_null(b->data[i]);
 		cpa_inputs_fill(&problem, CPA_FILL_NORMAL, 3, tensors[i], b->data[i]);
 	}
 	b->tensors = (struct cpa_tensors){&b->problem, b->data[0], b->data[1], b->data[2]};
 	assert_int_equal(cpa_device_create("cpu", &b->device, &error), CPA_OK);
-	b->settings = (struct cpa_verify_settings){.device = b->device, .interleavings = 2,
-		.guidance = guidance, .fault = fault, .fault_seed = seed};
-	assert_int_equal(cpa_verifier_create(&b->settings, &b->tensors, NULL, &b->verifier, &error),
+	b->settings = (struct cpa_verify_settings){.device = b->device,
+		.interleavings = 2,
+		.guidance = guidance,
+		.fault = fault,
+		.fault_seed = seed};
+	assert_int_equal(
+		cpa_verifier_create(&b->settings, &b->tensors, NULL, &b->verifier, &error),
 		CPA_OK);
 }
 
@@ -76,7 +88,8 @@ static struct cpa_config config_of(const struct bench *b, const int *mesh)
 }
 
 /* The caller looks, and need not free. */
-static struct cpa_result run(struct bench *b, struct cpa_config config, struct cpa_verify_trace *trace)
+static struct cpa_result run(
+	struct bench *b, struct cpa_config config, struct cpa_verify_trace *trace)
 {
 	struct cpa_result result;
 
@@ -87,9 +100,10 @@ static struct cpa_result run(struct bench *b, struct cpa_config config, struct c
 	return result;
 }
 
-/* One group, groups of one branch and of several, branches in several groups, groups without items. */
-static const int meshes[][3] = {{1, 1, 1}, {1, 3, 1}, {1, 1, 2}, {2, 1, 1}, {2, 2, 2}, {3, 2, 1}, {3, 1, 4},
-	{4, 2, 1}, {5, 1, 2}, {7, 2, 1}, {2, 25, 1}};
+/* One group, groups of one branch and of several, branches in several groups, groups without
+ * items. */
+static const int meshes[][3] = {{1, 1, 1}, {1, 3, 1}, {1, 1, 2}, {2, 1, 1}, {2, 2, 2}, {3, 2, 1},
+	{3, 1, 4}, {4, 2, 1}, {5, 1, 2}, {7, 2, 1}, {2, 25, 1}};
 enum { NMESHES = sizeof meshes / sizeof *meshes };
 static const struct cpa_guidance two = {2, 3.5, 0.0}, three = {3, 3.5, 1.5};
 
@@ -103,7 +117,8 @@ static void every_mesh_and_dtype_is_right(void **state)
 	(void)state;
 	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-			struct cpa_problem problem = problem_of(cases[i].B, (enum cpa_dtype)dtype);
+			struct cpa_problem problem = problem_of(
+				cases[i].B, (enum cpa_dtype)dtype);
 			struct bench b;
 
 			if (i % 2) {
@@ -114,8 +129,9 @@ static void every_mesh_and_dtype_is_right(void **state)
 			for (int m = 0; m < NMESHES; m++) {
 				struct cpa_result r = run(&b, config_of(&b, meshes[m]), NULL);
 
-				if (r.verdict != CPA_VERDICT_RIGHT || !(r.combined.ratio <= 1.0) ||
-					!(r.combined.bound > 0.0) || !(r.combined.rel_l2 < 0.1))
+				if (r.verdict != CPA_VERDICT_RIGHT ||
+					!(r.combined.ratio <= 1.0) || !(r.combined.bound > 0.0) ||
+					!(r.combined.rel_l2 < 0.1))
 					fail_msg("B %d mesh %d: %s", (int)problem.B, m, r.reason);
 			}
 			tear_down(&b);
@@ -159,8 +175,8 @@ static void empty_rows_combine(void **state)
 
 			if (r.verdict != CPA_VERDICT_RIGHT)
 				fail_msg("mesh %d: %s", m, r.reason);
-			assert_true(r.combined.ratio <= 1.0 && (!i || r.combined.error == 0.0 ||
-							isnan(r.combined.error)));
+			assert_true(r.combined.ratio <= 1.0 &&
+				(!i || r.combined.error == 0.0 || isnan(r.combined.error)));
 		}
 		tear_down(&b);
 	}
@@ -183,9 +199,10 @@ static bool has_rows(const struct bench *b, const struct cpa_config *config, int
 	return has;
 }
 
-/* o and lse are right: only the combination shows it, on the rank where it is, whichever holds the copy. */
-static void expect_found(const char *name, int64_t B, struct cpa_guidance guidance, const int *mesh,
-	enum cpa_dtype dtype, uint64_t seed)
+/* o and lse are right: only the combination shows it, on the rank where it is, whichever holds
+ * the copy. */
+static void expect_found(const char *name, int64_t B, struct cpa_guidance guidance,
+	const int *mesh, enum cpa_dtype dtype, uint64_t seed)
 {
 	struct bench b;
 	struct cpa_verify_trace trace;
@@ -198,15 +215,16 @@ static void expect_found(const char *name, int64_t B, struct cpa_guidance guidan
 		trace.planted ? trace.planted_rank / (mesh[1] * mesh[2]) : -1);
 	if (!trace.planted || r.verdict != CPA_VERDICT_WRONG || !(r.o.ratio <= 1.0) ||
 		!(r.lse.ratio <= 1.0) || !(r.combined.ratio > 1.0) || !strstr(r.reason, group))
-		fail_msg("%s in %dx%dx%d: %s; %s", name, mesh[0], mesh[1], mesh[2], r.reason, trace.plant);
+		fail_msg("%s in %dx%dx%d: %s; %s", name, mesh[0], mesh[1], mesh[2], r.reason,
+			trace.plant);
 	assert_true(has_rows(&b, &config, trace.planted_rank));
 	tear_down(&b);
 }
 
 static void every_fault_of_guidance_is_found(void **state)
 {
-	static const char *const names[] = {"branches-swapped", "branch-repeated", "scale-sign",
-		"branch-dropped"};
+	static const char *const names[] = {
+		"branches-swapped", "branch-repeated", "scale-sign", "branch-dropped"};
 
 	(void)state;
 	for (int m = 0; m < NMESHES; m++)
@@ -214,7 +232,8 @@ static void every_fault_of_guidance_is_found(void **state)
 			for (int i = 0; i < 4; i++) {
 				uint64_t seed = (uint64_t)(m + dtype);
 
-				expect_found(names[i], 3, three, meshes[m], (enum cpa_dtype)dtype, seed);
+				expect_found(names[i], 3, three, meshes[m], (enum cpa_dtype)dtype,
+					seed);
 				if (i < 3)
 					expect_found(names[i], 4, two, meshes[m],
 						(enum cpa_dtype)dtype, seed);
@@ -247,8 +266,9 @@ static void a_fault_that_changes_nothing_has_no_place(void **state)
 
 /* ---- bytes ---- */
 
-/* Batch 2 on 2 x 1 x 2 ranks: {0, 1} hold the negative branch, {2, 3} the positive one, and o goes from
- * 0 to 2 and back, and between 1 and 3.  12 tokens are 6 a rank, 4 heads of 8 numbers of 4 bytes. */
+/* Batch 2 on 2 x 1 x 2 ranks: {0, 1} hold the negative branch, {2, 3} the positive one, and o
+ * goes from 0 to 2 and back, and between 1 and 3.  12 tokens are 6 a rank, 4 heads of 8 numbers
+ * of 4 bytes. */
 static void the_gather_sends_each_ranks_rows_once_to_each_other_group(void **state)
 {
 	struct cpa_problem problem = problem_of(2, CPA_DTYPE_FP32);
@@ -280,102 +300,6 @@ static void the_gather_sends_each_ranks_rows_once_to_each_other_group(void **sta
 	free(without.counts);
 }
 
-/* ---- text ---- */
-
-static void expect_json(
-	const struct cpa_result_list *list, const struct cpa_options *options, const char *part)
-{
-	char *text = NULL;
-	size_t size;
-	FILE *file = open_memstream(&text, &size);
-
-	assert_non_null(file);
-	cpa_result_write_json(file, list, options);
-	fclose(file);
-	if (!strstr(text, part))
-		fail_msg("no %s in\n%s", part, text);
-	free(text);
-}
-
-static void json_has_guidance_where_there_are_branches(void **state)
-{
-	char *argv[] = {"cpattn", "verify", "x", "--guidance", "3.5:1.25"};
-	struct cpa_counts counts[2] = {{.gathered_bytes = 50}, {.gathered_bytes = 51}};
-	struct cpa_result r;
-	const struct cpa_result_list list = {&r, 1, 1};
-	struct cpa_options options;
-	struct cpa_error error;
-
-	(void)state;
-	assert_int_equal(cpa_options_parse(5, argv, &options, &error), CPA_OK);
-	cpa_result_init(&r);
-	r.counts = counts;
-	r.W = 2;
-	expect_json(&list, &options, "\"guidance\": \"3.5:1.25\"");
-	expect_json(&list, &options, "\"probe\": {\"ratio\": null}, \"guidance\": null");
-	expect_json(&list, &options, "\"gathered_bytes\": null");
-	r.config.guidance = 3;
-	r.guidance = (struct cpa_guidance){3, 3.5, 1.25};
-	r.combined = (struct cpa_deviation){0.25, 0.5, 2, 0.25, NAN, 0, 17, 2, 5};
-	expect_json(&list, &options,
-		"\"guidance\": {\"branches\": 3, \"s\": 3.5, \"s2\": 1.25, \"rel_l2\": 0.25, "
-		"\"error\": 0.5, \"bound\": 2, \"ratio\": 0.25, \"soft_ratio\": null, "
-		"\"worst\": {\"batch\": 0, \"token\": 17, \"head\": 2, \"dim\": 5}}");
-	expect_json(&list, &options, "\"gathered_bytes\": [50, 51]");
-	r.guidance = (struct cpa_guidance){2, 7, 0};
-	options.command = CPA_COMMAND_PLAN;
-	expect_json(&list, &options, "\"guidance\": {\"branches\": 2, \"s\": 7, \"s2\": null}");
-	cpa_options_fini(&options);
-}
-
-static void scales_read_back_as_they_are_printed(void **state)
-{
-	static const char *const texts[] = {"3.5", "-2", "0", "1e-300", "0.1:7.5", "3:0",
-		"1.7976931348623157e+308:-5e-324"};
-	char text[200];
-	struct cpa_error error;
-
-	(void)state;
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		struct cpa_guidance guidance, again;
-		struct cpa_text w = cpa_text_begin(text, sizeof text);
-
-		assert_int_equal(cpa_guidance_parse(texts[i], &guidance, &error), CPA_OK);
-		assert_int_equal(guidance.nbranches, strchr(texts[i], ':') ? 3 : 2);
-		cpa_guidance_put(&w, &guidance);
-		assert_int_equal(strncmp(text, " --guidance ", 12), 0);
-		assert_int_equal(cpa_guidance_parse(text + 12, &again, &error), CPA_OK);
-		assert_true(again.s == guidance.s && again.s2 == guidance.s2 &&
-			again.nbranches == guidance.nbranches);
-	}
-	cpa_guidance_describe(&(struct cpa_guidance){0, 0, 0}, text, sizeof text);
-	assert_string_equal(text, "");
-	cpa_guidance_describe(&three, text, sizeof text);
-	assert_string_equal(text,
-		"guidance 3.5:1.5: neg + 1.5 (mid - neg) + 3.5 (pos - mid), 3 branches along the batch");
-}
-
-static void what_is_asked_for_wins_where_it_has_as_many_branches(void **state)
-{
-	struct cpa_options options = {.guidance = {2, 7.0, 0.0}}, nothing = {.guidance = {0, 0.0, 0.0}};
-	struct cpa_problem problem = problem_of(6, CPA_DTYPE_FP32);
-	struct cpa_guidance chosen;
-	struct cpa_error error;
-
-	(void)state;
-	assert_int_equal(cpa_guidance_choose(&nothing, &three, &problem, &chosen, &error), CPA_OK);
-	assert_memory_equal(&chosen, &three, sizeof chosen);
-	assert_int_equal(cpa_guidance_choose(&options, &two, &problem, &chosen, &error), CPA_OK);
-	assert_true(chosen.nbranches == 2 && chosen.s == 7.0);
-	assert_int_equal(cpa_guidance_choose(&options, &three, &problem, &chosen, &error), CPA_INVALID);
-	assert_non_null(strstr(error.text, "2 branches, and the recording has 3; give two, S:S2"));
-	assert_int_equal(cpa_guidance_choose(&nothing, &nothing.guidance, &problem, &chosen, &error), CPA_OK);
-	assert_int_equal(chosen.nbranches, 0);
-	problem.B = 5;
-	assert_int_equal(cpa_guidance_choose(&options, NULL, &problem, &chosen, &error), CPA_INVALID);
-	assert_non_null(strstr(error.text, "B = 5 is no multiple of 2"));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,9 +309,6 @@ int main(void)
 		cmocka_unit_test(every_fault_of_guidance_is_found),
 		cmocka_unit_test(a_fault_that_changes_nothing_has_no_place),
 		cmocka_unit_test(the_gather_sends_each_ranks_rows_once_to_each_other_group),
-		cmocka_unit_test(json_has_guidance_where_there_are_branches),
-		cmocka_unit_test(scales_read_back_as_they_are_printed),
-		cmocka_unit_test(what_is_asked_for_wins_where_it_has_as_many_branches),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * test_recording_guidance.c - branches along the batch of a recording: read, refused where they make no sense,
- * written, and verified with the recorded scales.
+ * test_recording_guidance.c - branches along the batch of a recording: read, refused where they
+ * make no sense, written, and verified with the recorded scales.
  */
 #include "harness/commands.h"
 #include "harness/recording_rules.h"
@@ -107,7 +107,8 @@ static void branches_that_make_no_sense_are_refused_with_their_place(void **stat
 		{{3, 2, {1, INFINITY}, 3}, "/calls/00@guidance: is inf; expected a finite scale"},
 		{{2, -2, {0}, 2}, "/calls/00@guidance: is of type"},
 		{{2, -3, {0}, 2}, "/calls/00@guidance: is of type"},
-		{{3, 3, {1, 2, 3}, 3}, "/calls/00@guidance: 3 values; expected one scale, or two"},
+		{{3, 3, {1, 2, 3}, 3},
+			"/calls/00@guidance: 3 values; expected one scale, or two"},
 		{{2, 2, {1, 2}, 2}, "/calls/00@guidance: 2 values with 2 branches"},
 		{{2, -1, {0}, 2}, "/calls/00@guidance: missing; 2 branches need the scale"},
 		{{2, 1, {3}, 1}, "/calls/00@branches: is 1 with a batch of 2; expected 2 or 3"},
@@ -139,18 +140,27 @@ static float tensor[3][MOST];
 
 static struct cpa_problem problem_of(int64_t B)
 {
-	return (struct cpa_problem){.B = B, .Sq = S, .Skv = S, .Hq = H, .Hkv = H, .D = D, .Dv = D,
-		.dtype = CPA_DTYPE_FP32, .scale = 0.5, .lse = true};
+	return (struct cpa_problem){.B = B,
+		.Sq = S,
+		.Skv = S,
+		.Hq = H,
+		.Hkv = H,
+		.D = D,
+		.Dv = D,
+		.dtype = CPA_DTYPE_FP32,
+		.scale = 0.5,
+		.lse = true};
 }
 
-static enum cpa_status write_file(int64_t B, const struct cpa_guidance *guidance, struct cpa_error *error)
+static enum cpa_status write_file(
+	int64_t B, const struct cpa_guidance *guidance, struct cpa_error *error)
 {
 	struct cpa_problem problem = problem_of(B);
 
 	for (int i = 0; i < 3 * MOST; i++)
 		tensor[i / MOST][i % MOST] = (float)(i * 7 % 23) / 8 - 1;
-	return cpa_recording_write_guided(path, "00", &problem, guidance, tensor[0], tensor[1], tensor[2],
-		NULL, NULL, NULL, error);
+	return cpa_recording_write_guided(path, "00", &problem, guidance, tensor[0], tensor[1],
+		tensor[2], NULL, NULL, NULL, error);
 }
 
 /* The exit status of "verify PATH MORE" or "plan PATH MORE", and what it says. */
@@ -191,7 +201,8 @@ static void expect(const char *name, const char *more, int status, const char *s
 	int got = command(name, more, said, sizeof said);
 
 	if (got != status || !strstr(said, says))
-		fail_msg("%s %s: status %d, not %d, or no '%s' in\n%s", name, more, got, status, says, said);
+		fail_msg("%s %s: status %d, not %d, or no '%s' in\n%s", name, more, got, status,
+			says, said);
 }
 
 static void what_is_written_reads_back_and_runs_with_its_scales(void **state)
@@ -206,15 +217,20 @@ static void what_is_written_reads_back_and_runs_with_its_scales(void **state)
 
 		assert_int_equal(write_file(6, guidance, &error), CPA_OK);
 		assert_int_equal(cpa_recording_open(path, &recording, &error), CPA_OK);
-		assert_memory_equal(&good_call(recording, 0)->guidance, guidance, sizeof *guidance);
+		assert_memory_equal(
+			&good_call(recording, 0)->guidance, guidance, sizeof *guidance);
 		cpa_recording_close(recording);
 		expect("verify", "--ranks 1-6", 0,
 			n == 2 ? "guidance 3.5: neg + 3.5 (pos - neg)"
 			       : "guidance -1.5:0.1: neg + 0.1 (mid - neg) + -1.5 (pos - mid)");
-		expect("verify", "--ranks 4 --fault branches-swapped", 1, "branches-swapped on rank");
-		expect("verify", "--ranks 4 --json -", 0, n == 2 ? "\"branches\": 2" : "\"branches\": 3");
-		expect("plan", "--ranks 4", 0, n == 2 ? "guidance 3.5: neg" : "guidance -1.5:0.1: neg");
-		expect("plan", "--ranks 2 --variant ring --batch 2", 0, "is gathered among the 2 batch groups");
+		expect("verify", "--ranks 4 --fault branches-swapped", 1,
+			"branches-swapped on rank");
+		expect("verify", "--ranks 4 --json -", 0,
+			n == 2 ? "\"branches\": 2" : "\"branches\": 3");
+		expect("plan", "--ranks 4", 0,
+			n == 2 ? "guidance 3.5: neg" : "guidance -1.5:0.1: neg");
+		expect("plan", "--ranks 2 --variant ring --batch 2", 0,
+			"is gathered among the 2 batch groups");
 	}
 	/* What is asked for wins, where it fits. */
 	expect("verify", "--ranks 2 --guidance 2:1", 0, "guidance 2:1: neg");
@@ -243,7 +259,8 @@ static void what_cannot_be_read_back_is_not_written(void **state)
 		struct cpa_error error = {""};
 
 		assert_int_equal(write_file(cases[i].B, &cases[i].guidance, &error), CPA_INVALID);
-		assert_non_null(strstr(error.text, "expected 2 or 3 branches that divide the batch"));
+		assert_non_null(
+			strstr(error.text, "expected 2 or 3 branches that divide the batch"));
 	}
 }
 

@@ -1,6 +1,6 @@
 /*
- * test_bound_guidance.c - right combinations of branches are never an alarm, however far within their
- * bounds the branches are off; faults of guidance are.
+ * test_bound_guidance.c - right combinations of branches are never an alarm, however far within
+ * their bounds the branches are off; faults of guidance are.
  */
 #include "ref/ref.h"
 
@@ -32,7 +32,8 @@ struct element {
 	double exact[3], bound[3], computed[3];
 };
 
-/* The computed ones are numbers of the dtype, at the very ends of what is allowed in half of the cases. */
+/* The computed ones are numbers of the dtype, at the very ends of what is allowed in half of the
+ * cases. */
 static struct element draw(uint64_t *state)
 {
 	static const double scales[] = {-3.0, -0.5, 0.0, 0.1, 0.5, 1.0, 1.5, 3.5, 7.5, 30.0, 1e3};
@@ -70,10 +71,10 @@ static double combined(const struct element *e, const double *branches, enum cpa
 
 static double bound_of(const struct element *e)
 {
-	const double exact[3] = {e->exact[0], e->guidance.nbranches == 2 ? e->exact[2] : e->exact[1],
-		e->exact[2]};
-	const double bound[3] = {e->bound[0], e->guidance.nbranches == 2 ? e->bound[2] : e->bound[1],
-		e->bound[2]};
+	const double exact[3] = {
+		e->exact[0], e->guidance.nbranches == 2 ? e->exact[2] : e->exact[1], e->exact[2]};
+	const double bound[3] = {
+		e->bound[0], e->guidance.nbranches == 2 ? e->bound[2] : e->bound[1], e->bound[2]};
 
 	return cpa_bound_guidance(&e->guidance, e->dtype, exact, bound);
 }
@@ -113,15 +114,17 @@ static void faults_of_guidance_are_alarms(void **state)
 			const double u = cpa_dtype_roundoff((enum cpa_dtype)dtype);
 			struct element e = {{nbranches, 3.5, 1.5}, (enum cpa_dtype)dtype,
 				{-1.0, 0.5, 2.0}, {u, u, 2.0 * u}, {0, 0, 0}};
-			const double swapped[3] = {2.0, 0.5, -1.0}, repeated[3] = {-1.0, 0.5, -1.0};
+			const double swapped[3] = {2.0, 0.5, -1.0},
+				     repeated[3] = {-1.0, 0.5, -1.0};
 			struct element other = e;
 
 			assert_true(error_of(&e, e.exact) <= bound_of(&e));
 			assert_true(error_of(&e, swapped) > bound_of(&e));
 			assert_true(error_of(&e, repeated) > bound_of(&e));
 			other.guidance.s = -3.5;
-			assert_true(fabs(combined(&other, e.exact, e.dtype) -
-					    combined(&e, e.exact, CPA_DTYPE_FP64)) > bound_of(&e));
+			assert_true(
+				fabs(combined(&other, e.exact, e.dtype) -
+					combined(&e, e.exact, CPA_DTYPE_FP64)) > bound_of(&e));
 			other.guidance = (struct cpa_guidance){nbranches, 3.5, 0.0};
 			assert_int_equal(nbranches == 3,
 				fabs(combined(&other, e.exact, e.dtype) -
