@@ -134,13 +134,15 @@ static bool take_outputs(struct cpa_check_rank_state *state)
 	return true;
 }
 
-/* With guidance the rows of every batch group, this rank's own among them, stand in "o group i" at the end:
- * the combination takes each branch from where its name says. */
+/* With guidance the rows of every batch group, this rank's own among them, stand in "o group i"
+ * at the end: the combination takes each branch from where its name says. */
 static bool take_groups(struct cpa_check_rank_state *state)
 {
 	const struct cpa_config *config = &state->part->config;
 	struct cpa_content c = owned(state, CPA_TENSOR_O);
-	for (int b = 0; config->guidance != 0 && config->batch_degree > 1 && b < config->batch_degree; b++) {
+	for (int b = 0;
+		config->guidance != 0 && config->batch_degree > 1 && b < config->batch_degree;
+		b++) {
 		char name[24], text[200];
 		int id = 0;
 		c.batches = cpa_partition_batches(state->part, b);
@@ -153,8 +155,8 @@ static bool take_groups(struct cpa_check_rank_state *state)
 		cpa_content_print(&c, text, sizeof text);
 		if (id == state->schedule->nbuffers)
 			return cpa_check_fail(state, CPA_RULE_DATA,
-				"owes guidance %s, and has no buffer \"%s\": the gather of batch group "
-				"%d is missing",
+				"owes guidance %s, and has no buffer \"%s\": the gather of batch "
+				"group %d is missing",
 				text, name, b);
 		struct cpa_operand all = {cpa_box_all(state->schedule, id), c};
 		if (!cpa_check_operand(state, &all) || !cpa_check_read(state, &all))

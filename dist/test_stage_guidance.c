@@ -175,7 +175,7 @@ static void a_gather_among_the_ranks_of_one_group_is_found(void **unused)
 	assert_found(&w);
 }
 
-/* What is wrong on all ranks alike leaves every message with its partner: only what a rank owes tells. */
+/* What is wrong on all ranks alike leaves every message its partner: what a rank owes tells. */
 static void assert_owed(struct world *w, const char *sentence)
 {
 	struct cpa_check *check;
@@ -230,7 +230,8 @@ static void branches_in_each_others_buffers_are_found(void **unused)
 		writes[0].box.buffer = writes[1].box.buffer;
 		writes[1].box.buffer = first;
 	}
-	assert_owed(&w, "reads buffer \"o group 0\" rows 0-2 as o tokens 0-2 heads 0-1 batches 0-0");
+	assert_owed(
+		&w, "reads buffer \"o group 0\" rows 0-2 as o tokens 0-2 heads 0-1 batches 0-0");
 }
 
 static void the_own_branch_in_place_of_the_other_is_found(void **unused)

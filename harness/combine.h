@@ -11,10 +11,10 @@
 
 /*
  * The ranks of each batch group combine what stands in their buffers "o group 0", "o group 1",
- * ..., or in their output where there is one group only.  All borrowed. plant         NULL, or a
- * fault that one rank may have in doing so first, other  [B/n, Sq, Hq, Dv] of the problem's
- * dtype, n branches, [B, Sq, Hq, Dv] long: what batch group 0 made, which is kept, and what
- * another one made
+ * ..., or in their output where there is one group only.  All borrowed.
+ *   plant         NULL, or a fault that one rank may have in doing so
+ *   first, other  [B/n, Sq, Hq, Dv] out, n branches, of the problem's dtype: what batch group 0
+ *                 made, which is kept, and what another one made
  */
 struct cpa_combine {
 	struct cpa_ranks *ranks;

@@ -317,6 +317,13 @@ static void mark(struct cpa_plant *plant, int op)
 	}
 }
 
+static bool is_any_site(enum fault fault, const struct cpa_plant_target *target,
+	const struct cpa_schedule *s, int i)
+{
+	return fault >= BRANCHES_SWAPPED ? is_guidance_site(fault, target, s, i)
+					 : is_site(fault, target->partition, s, i);
+}
+
 /* Number `wanted` of the places there are, or how many there are when wanted is beyond. */
 static int64_t find_site(enum fault fault, const struct cpa_plant_target *target,
 	int64_t wanted, int *rank, int *op)
@@ -324,10 +331,7 @@ static int64_t find_site(enum fault fault, const struct cpa_plant_target *target
 	int64_t n = 0;
 	for (int r = 0; r < target->partition->W; r++)
 		for (int i = 0; i < target->schedules[r]->nops; i++)
-			if ((fault >= BRANCHES_SWAPPED
-					    ? is_guidance_site(fault, target, target->schedules[r], i)
-					    : is_site(fault, target->partition, target->schedules[r], i)) &&
-				n++ == wanted) {
+			if (is_any_site(fault, target, target->schedules[r], i) && n++ == wanted) {
 				*rank = r;
 				*op = i;
 				return n;

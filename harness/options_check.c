@@ -41,7 +41,8 @@ static enum cpa_status check_model(const struct cpa_options *o, struct cpa_error
 	if (!other)
 		return CPA_OK;
 	return cpa_fail(error, CPA_INVALID,
-		"--model brings its own sizes, batch and dtype; leave out %.60s, or --model", other);
+		"--model brings its own sizes, batch and dtype; leave out %.60s, or --model",
+		other);
 }
 
 static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,

@@ -213,8 +213,8 @@ static void print_guidance(FILE *out, const struct cpa_result *r)
 		fputs("  every rank has all branches of its rows: nothing is gathered\n", out);
 	else
 		fprintf(out,
-			"  o is gathered among the %d batch groups: %.0f bytes of all ranks, %" PRId64
-			" of one at most\n",
+			"  o is gathered among the %d batch groups: %.0f bytes of all ranks, "
+			"%" PRId64 " of one at most\n",
 			r->config.batch_degree, s.sum, s.max);
 }
 

@@ -58,7 +58,7 @@ static bool too_large(const struct cpa_case *it)
 	return it->B * it->Hkv * it->g * it->Sq * it->Skv * (it->D + it->Dv) > most_products;
 }
 
-/* Branches along the batch, one item or two of each; scales among them that take a branch away. */
+/* Branches along the batch, one item or two of each; some scales take a branch away. */
 static void draw_guidance(struct cpa_case *it, uint64_t *state)
 {
 	static const double scales[] = {3.5, 7.5, 1.0, 0.0, 0.5, -2.0, 100.0, 1.25};

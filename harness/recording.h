@@ -22,7 +22,7 @@ struct cpa_call {
 	bool has_positions;        /* q and k lie there before RoPE, and are read after it */
 	int nsegments, nsegments_kv;
 	const struct cpa_segment *segments, *segments_kv;
-	struct cpa_guidance guidance; /* branches along the batch and their scales; nbranches 0: none */
+	struct cpa_guidance guidance; /* branches along the batch, their scales; 0 branches: none */
 	int nranks;                /* groups under ranks/; 0: none */
 	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
@@ -61,9 +61,11 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
 	struct cpa_error *error);
-/* Like cpa_recording_write(), of a call whose batch holds branches; guidance NULL or without branches: none. */
+/* Like cpa_recording_write(), of a call whose batch holds branches; guidance NULL or without
+ * branches: none. */
 enum cpa_status cpa_recording_write_guided(const char *path, const char *call,
-	const struct cpa_problem *problem, const struct cpa_guidance *guidance, const void *q, const void *k,
-	const void *v, const void *o, const void *lse, const char *source, struct cpa_error *error);
+	const struct cpa_problem *problem, const struct cpa_guidance *guidance, const void *q,
+	const void *k, const void *v, const void *o, const void *lse, const char *source,
+	struct cpa_error *error);
 
 #endif

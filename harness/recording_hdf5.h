@@ -97,8 +97,8 @@ void cpa_h5_write_string(struct cpa_h5 *file, const char *path, const char *attr
 /* An attribute of one dimension. */
 void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char *attribute, int64_t n,
 	const int64_t *values);
-void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute, int64_t n,
-	const double *values);
+void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute,
+	int64_t n, const double *values);
 /* Datasets: n lengths or strings in one dimension; an array of floats or of bytes of any rank. */
 void cpa_h5_write_integers(struct cpa_h5 *file, const char *path, int64_t n, const int64_t *values);
 void cpa_h5_write_strings(struct cpa_h5 *file, const char *path, int64_t n, const char *const *values);

@@ -77,8 +77,8 @@ void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char
 		H5Screate_simple(1, &extent, NULL), values);
 }
 
-void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute, int64_t n,
-	const double *values)
+void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute,
+	int64_t n, const double *values)
 {
 	const hsize_t extent = (hsize_t)n;
 

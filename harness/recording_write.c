@@ -62,7 +62,8 @@ static void write_all_segments(struct cpa_h5 *file, const char *call, const stru
 		write_segments(file, call, "segments_kv", &keys, 1);
 }
 
-static void write_guidance(struct cpa_h5 *file, const char *call, const struct cpa_guidance *guidance)
+static void write_guidance(
+	struct cpa_h5 *file, const char *call, const struct cpa_guidance *guidance)
 {
 	const double scales[2] = {guidance->s, guidance->s2};
 
@@ -274,10 +275,13 @@ static enum cpa_status check(const char *call, const struct cpa_problem *problem
 	if (problem->kv_replicated && problem->Sq == problem->Skv)
 		return cpa_fail(error, CPA_UNSUPPORTED, "replicated keys with as many keys as queries cannot "
 			"be recorded: the format says it by segments_kv, which needs Sq != Skv");
-	if (n != 0 && (n < 2 || n > 3 || problem->B % n != 0 || !isfinite(guidance->s) ||
-			     (n == 3 && !isfinite(guidance->s2))))
-		return cpa_fail(error, CPA_INVALID, "guidance of %d branches with a batch of %lld and the "
-			"scales %g and %g; expected 2 or 3 branches that divide the batch, and finite scales",
+	if (n != 0 &&
+		(n < 2 || n > 3 || problem->B % n != 0 || !isfinite(guidance->s) ||
+			(n == 3 && !isfinite(guidance->s2))))
+		return cpa_fail(error, CPA_INVALID,
+			"guidance of %d branches with a batch of %lld and the "
+			"scales %g and %g; expected 2 or 3 branches that divide the batch, and "
+			"finite scales",
 			n, (long long)problem->B, guidance->s, guidance->s2);
 	return cpa_problem_check(problem, error);
 }
@@ -286,12 +290,14 @@ enum cpa_status cpa_recording_write(const char *path, const char *call, const st
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
 	struct cpa_error *error)
 {
-	return cpa_recording_write_guided(path, call, problem, NULL, q, k, v, o, lse, source, error);
+	return cpa_recording_write_guided(
+		path, call, problem, NULL, q, k, v, o, lse, source, error);
 }
 
 enum cpa_status cpa_recording_write_guided(const char *path, const char *call,
-	const struct cpa_problem *problem, const struct cpa_guidance *asked, const void *q, const void *k,
-	const void *v, const void *o, const void *lse, const char *source, struct cpa_error *error)
+	const struct cpa_problem *problem, const struct cpa_guidance *asked, const void *q,
+	const void *k, const void *v, const void *o, const void *lse, const char *source,
+	struct cpa_error *error)
 {
 	const struct cpa_guidance none = {0}, *guidance = asked ? asked : &none;
 	const void *const data[5] = {q, k, v, o, lse};

@@ -105,8 +105,8 @@ struct seen {
 	bool all_masked, one_key, window, causal, documents, one_document, sink, bool_mask, bias,
 		uneven, given, cross, gqa, lse_not_asked, rows_without_keys, text_in_front,
 		text_at_the_rear, empty_segment, four_segments, all_replicated, replicated_keys,
-		keys_cut_apart, zigzag_documents, more_groups_than_batches, no_guidance, two_branches,
-		three_branches, two_items_of_each_branch;
+		keys_cut_apart, zigzag_documents, more_groups_than_batches, no_guidance,
+		two_branches, three_branches, two_items_of_each_branch;
 };
 
 static bool sees_nothing(const struct cpa_problem *p)

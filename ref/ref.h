@@ -378,13 +378,13 @@ void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, d
 	struct cpa_bound *bound);
 
 /*
- * How far the combination of branches may be from that of the exact ones, both by cpa_ref_guidance(), the
- * former rounded to `to`.  One element:
+ * How far the combination of branches may be from that of the exact ones, both by
+ * cpa_ref_guidance(), the former rounded to `to`.  One element:
  *   exact [nbranches]  in: of the reference
  *   bound [nbranches]  in: how far each branch may be from it, o_abs + o_rel |exact|
  */
-double cpa_bound_guidance(const struct cpa_guidance *guidance, enum cpa_dtype to, const double *exact,
-	const double *bound);
+double cpa_bound_guidance(const struct cpa_guidance *guidance, enum cpa_dtype to,
+	const double *exact, const double *bound);
 
 /* ---- inputs anyone can make alone ------------------------------------------------------------ */
 

@@ -39,8 +39,8 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 	return c;
 }
 
-/* Everything that a run of all ranks leaves in output buffers, and where guidance has gathered, one after
- * the other. */
+/* Everything that a run of all ranks leaves in output buffers, and where guidance has gathered,
+ * one after the other. */
 struct outputs {
 	double at[4096];
 	size_t n;
