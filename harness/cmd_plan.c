@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/commands.h"
+#include "harness/guidance.h"
 #include "harness/plan.h"
 #include "harness/plan_model.h"
 #include "harness/result_parts.h"
@@ -120,6 +121,7 @@ static void set_reproduce(const struct plan *plan, struct cpa_result *result)
 	}
 	if (plan->options->has_dtype)
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(plan->options->dtype));
+	cpa_guidance_put(&text, &plan->options->guidance);
 	cpa_text_put(&text, " %s", config);
 	free(config);
 }
@@ -129,6 +131,7 @@ static void start_result(const struct plan *plan, struct cpa_result *result)
 	cpa_result_init(result);
 	result->file = plan->targets.file;
 	result->call = plan->target->call;
+	result->guidance = plan->target->guidance;
 	if (plan->target->refused != CPA_VERDICT_CANNOT_TELL)
 		result->problem = &plan->target->problem;
 }
@@ -291,6 +294,7 @@ static enum cpa_status count_configs(struct plan *plan)
 	for (int i = 0; i < plan->targets.n; i++) {
 		enum cpa_status status = CPA_OK;
 
+		counted.guidance = plan->targets.at[i].guidance;
 		if (plan->targets.at[i].refused == CPA_VERDICT_RIGHT)
 			status = cpa_sweep(&counted, &plan->targets.at[i].problem,
 				CPA_ROTATE_CHOICE_P2P, false, count_config, plan, &plan->error);
@@ -307,6 +311,7 @@ static enum cpa_status count_configs(struct plan *plan)
 
 static enum cpa_status plan_target(struct plan *plan, const struct cpa_plan_target *target)
 {
+	struct cpa_options options = *plan->options;
 	enum cpa_status status;
 	int first = plan->list.n;
 
@@ -321,7 +326,8 @@ static enum cpa_status plan_target(struct plan *plan, const struct cpa_plan_targ
 		return status == CPA_OK ? status
 					: cpa_fail(&plan->error, status, "out of memory");
 	}
-	status = cpa_sweep(plan->options, &target->problem, CPA_ROTATE_CHOICE_P2P, false, visit,
+	options.guidance = target->guidance;
+	status = cpa_sweep(&options, &target->problem, CPA_ROTATE_CHOICE_P2P, false, visit,
 		plan, &plan->error);
 	if (status == CPA_OK)
 		status = plan->status;
@@ -351,6 +357,8 @@ static void print_tables(const struct plan *plan)
 			printf("  %s (lse %s, layout %s)\n", text,
 				r->problem->lse ? "is an output" : "is not an output",
 				cpa_layout_name(r->problem->layout));
+			cpa_guidance_describe(&r->guidance, text, sizeof text);
+			printf(text[0] ? "  %s\n" : "%s", text);
 		}
 		cpa_plan_print_table(stdout, &plan->list, first,
 			cpa_result_call_end(&plan->list, first), plan->options->order_auto);

@@ -31,6 +31,8 @@ struct cpa_result {
 	char reason[1024];                  /* "" when right */
 	char *reproduce;                    /* command line that repeats a wrong result, owned by the list; NULL */
 	struct cpa_deviation o, lse;
+	struct cpa_guidance guidance;       /* nbranches 0: none */
+	struct cpa_deviation combined;      /* of its result; batch counts results, not branches */
 	double probe_ratio;                 /* NaN: none */
 	int W;
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
