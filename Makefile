@@ -113,6 +113,9 @@ ROOM_kernels := -O3 -ffp-contract=fast
 # would reach what the file depends on too.
 CFLAGS_ref/attention := -O3
 CFLAGS_kernels/merge := -ffp-contract=off
+CFLAGS_kernels/move_generic := -ffp-contract=off
+CFLAGS_kernels/move_avx2 := -ffp-contract=off
+CFLAGS_kernels/move_avx512 := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)

@@ -2,13 +2,24 @@
  * copy.c - boxes between any strides, with a change of dtype, and the identity partial.
  *
  * Axes that lie without gaps on both sides are joined first, so most copies are a few long
- * runs.
+ * runs.  The rest is cut into units, which threads share when there is much to do.  What is
+ * larger than the caches is written past them, and where it is transposed too, in tiles: a few
+ * rows of each run of the target, so that the source is read once and nearly in order.
  */
 #include "kernels/host.h"
+#include "kernels/move.h"
 
+#include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { NAXES = 3, PARALLEL_FROM = 1 << 20, SHORT_RUN = 1024 };
+enum {
+	NAXES = 3,
+	TILE = 16,           /* rows */
+	UNIT = 64 << 10,     /* bytes, about */
+	LEAST_STREAMED = 128 /* bytes of a run: less than two lines are not worth it */
+};
 
 /* n steps, in elements of dst and of src. */
 struct axis {
@@ -20,8 +31,11 @@ struct box {
 	const struct cpa_copy *copy;
 	struct axis axis[NAXES];
 	int64_t run;
-	size_t to, from;       /* bytes of an element */
-	unsigned char bits[8]; /* fill as an element of dst */
+	size_t to, from; /* bytes of an element */
+	uint64_t bits;   /* fill as elements of dst, repeated */
+	bool stream, tiled;
+	/* Units: rows of axis 0, and elements of their runs. */
+	int64_t nrows, length, nblocks, npieces;
 };
 
 static void sort_axes(struct axis *axis)
@@ -64,20 +78,24 @@ static void join_axes(struct box *box)
 			axis[i].dst = axis[i].src = 0;
 }
 
-/* For rows of a few hundred bytes a call costs more than the copy. */
-CPA_CLONES static void copy_short(char *restrict dst, const char *restrict src, size_t n,
-	int64_t dst_step, int64_t src_step, int64_t nrows)
+static int64_t least(int64_t a, int64_t b)
 {
-	for (int64_t i = 0; i < nrows; i++, dst += dst_step, src += src_step) {
-		size_t at = 0;
+	return a < b ? a : b;
+}
 
-		for (; at + 64 <= n; at += 64)
-			memcpy(dst + at, src + at, 64);
-		for (; at + 8 <= n; at += 8)
-			memcpy(dst + at, src + at, 8);
-		for (; at < n; at++)
-			dst[at] = src[at];
-	}
+/* Rows of axis 0 by pieces of their runs; the cut depends on the shape alone. */
+static void cut_units(struct box *box, int64_t nbytes)
+{
+	const struct axis *axis = box->axis;
+	int64_t row = box->run * (int64_t)box->to;
+
+	box->stream = cpa_move_streams(nbytes) && row >= LEAST_STREAMED;
+	box->tiled = box->stream && axis[1].n > 1 && axis[0].src > axis[1].src;
+	box->length = least(box->run, UNIT / (int64_t)box->to);
+	box->nrows = box->tiled ? TILE : row < UNIT ? UNIT / row : 1;
+	box->nrows = least(box->nrows, axis[0].n);
+	box->npieces = (box->run + box->length - 1) / box->length;
+	box->nblocks = (axis[0].n + box->nrows - 1) / box->nrows;
 }
 
 #define STRIDED(name, type) \
@@ -94,70 +112,89 @@ STRIDED(copy_8, uint64_t)
 STRIDED(copy_4, uint32_t)
 STRIDED(copy_2, uint16_t)
 
-static void copy_line(const struct box *box, char *dst, const char *src)
+/* n rows of `length` elements. */
+static void copy_rows(const struct box *box, char *dst, const char *src, int64_t n, int64_t length)
 {
 	struct axis line = box->axis[0];
-	size_t nbytes = (size_t)box->run * box->to;
-	int64_t dst_step = line.dst * (int64_t)box->to,
-		src_step = line.src * (int64_t)box->from;
+	struct cpa_move_rows rows = {dst, src, line.dst * (int64_t)box->to,
+		line.src * (int64_t)box->from, n, (size_t)length * box->to};
 
-	if (box->run == 1 && box->to == 8)
-		copy_8(dst, src, line.dst, line.src, line.n);
-	else if (box->run == 1 && box->to == 4)
-		copy_4(dst, src, line.dst, line.src, line.n);
-	else if (box->run == 1)
-		copy_2(dst, src, line.dst, line.src, line.n);
-	else if (nbytes < SHORT_RUN)
-		copy_short(dst, src, nbytes, dst_step, src_step, line.n);
+	if (length > 1)
+		cpa_move()->copy(&rows, box->stream);
+	else if (box->to == 8)
+		copy_8(dst, src, line.dst, line.src, n);
+	else if (box->to == 4)
+		copy_4(dst, src, line.dst, line.src, n);
 	else
-		for (int64_t i = 0; i < line.n; i++)
-			memcpy(dst + i * dst_step, src + i * src_step, nbytes);
+		copy_2(dst, src, line.dst, line.src, n);
 }
 
-static void convert_line(const struct box *box, char *dst, const char *src)
+static void convert_rows(
+	const struct box *box, char *dst, const char *src, int64_t n, int64_t length)
 {
 	enum cpa_dtype to = box->copy->dst.dtype, from = box->copy->src.dtype;
 	struct axis line = box->axis[0];
 
-	if (box->run == 1)
-		for (int64_t i = 0; i < line.n; i++)
+	if (length == 1)
+		for (int64_t i = 0; i < n; i++)
 			cpa_store(to, dst, i * line.dst, cpa_load(from, src, i * line.src));
 	else
-		for (int64_t i = 0; i < line.n; i++)
-			cpa_run_convert(to, dst + i * line.dst * (int64_t)box->to, from,
-				src + i * line.src * (int64_t)box->from, box->run);
+		for (int64_t i = 0; i < n; i++)
+			cpa_move()->convert[to][from](dst + i * line.dst * (int64_t)box->to,
+				src + i * line.src * (int64_t)box->from, length);
 }
 
-/* The first element, then what is filled is copied behind itself, twice as much each time. */
-static void fill_line(const struct box *box, char *dst)
+static void fill_rows(const struct box *box, char *dst, int64_t n, int64_t length)
 {
-	size_t nbytes = (size_t)box->run * box->to;
+	int64_t step = box->axis[0].dst * (int64_t)box->to;
 
-	for (int64_t i = 0; i < box->axis[0].n;
-		i++, dst += box->axis[0].dst * (int64_t)box->to) {
-		memcpy(dst, box->bits, box->to);
-		for (size_t done = box->to; done < nbytes;) {
-			size_t more = done < nbytes - done ? done : nbytes - done;
-
-			memcpy(dst + done, dst, more);
-			done += more;
-		}
-	}
+	for (int64_t i = 0; i < n; i++)
+		cpa_move()->fill(
+			dst + i * step, box->bits, (size_t)length * box->to, box->stream);
 }
 
-static void do_line(const struct box *box, int64_t i, int64_t j)
+/* Pieces fastest; then axis 1 in tiles, else blocks of axis 0. */
+static void do_unit(const struct box *box, int64_t unit)
 {
 	const struct cpa_copy *copy = box->copy;
 	const struct axis *axis = box->axis;
-	char *dst = cpa_element(&copy->dst, i * axis[1].dst + j * axis[2].dst);
+	int64_t piece = unit % box->npieces, block, i, j, to, n, length;
 
-	if (!copy->src.data)
-		fill_line(box, dst);
-	else if (copy->src.dtype == copy->dst.dtype)
-		copy_line(box, dst, cpa_element(&copy->src, i * axis[1].src + j * axis[2].src));
-	else
-		convert_line(
-			box, dst, cpa_element(&copy->src, i * axis[1].src + j * axis[2].src));
+	unit /= box->npieces;
+	if (box->tiled) {
+		i = unit % axis[1].n;
+		unit /= axis[1].n;
+		block = unit % box->nblocks;
+		j = unit / box->nblocks;
+	} else {
+		block = unit % box->nblocks;
+		unit /= box->nblocks;
+		i = unit % axis[1].n;
+		j = unit / axis[1].n;
+	}
+	n = least(box->nrows, axis[0].n - block * box->nrows);
+	length = least(box->length, box->run - piece * box->length);
+	block *= box->nrows;
+	piece *= box->length;
+	to = block * axis[0].dst + i * axis[1].dst + j * axis[2].dst + piece;
+	if (!copy->src.data) {
+		fill_rows(box, cpa_element(&copy->dst, to), n, length);
+		return;
+	}
+	(copy->src.dtype == copy->dst.dtype ? copy_rows : convert_rows)(box,
+		cpa_element(&copy->dst, to),
+		cpa_element(&copy->src,
+			block * axis[0].src + i * axis[1].src + j * axis[2].src + piece),
+		n, length);
+}
+
+static uint64_t repeated(enum cpa_dtype dtype, double value)
+{
+	uint64_t bits = 0;
+
+	for (int64_t i = 0; i < 8 / (int64_t)cpa_dtype_nbytes(dtype); i++)
+		cpa_store(dtype, &bits, i, value);
+	return bits;
 }
 
 enum cpa_status cpa_host_copy(struct cpa_device *device, int queue, const struct cpa_copy *copy,
@@ -165,22 +202,42 @@ enum cpa_status cpa_host_copy(struct cpa_device *device, int queue, const struct
 {
 	/* A fill has no source: its steps are those of dst, which joins what it can. */
 	const struct cpa_array *dst = &copy->dst, *src = copy->src.data ? &copy->src : dst;
-	struct box box = {copy,
-		{{copy->nheads, dst->head, src->head}, {copy->nbatches, dst->batch, src->batch},
+	struct box box = {.copy = copy,
+		.axis = {{copy->nheads, dst->head, src->head},
+			{copy->nbatches, dst->batch, src->batch},
 			{copy->ntokens, dst->token, src->token}},
-		copy->dim, cpa_dtype_nbytes(dst->dtype), cpa_dtype_nbytes(src->dtype), {0}};
+		.run = copy->dim,
+		.to = cpa_dtype_nbytes(dst->dtype),
+		.from = cpa_dtype_nbytes(src->dtype),
+		.bits = repeated(dst->dtype, copy->fill)};
 	int64_t total = copy->ntokens * copy->nbatches * copy->nheads * copy->dim;
+	int64_t nbytes = total * (int64_t)(box.to + (copy->src.data ? box.from : 0)), nunits;
 
 	(void)device;
 	(void)queue;
 	(void)error;
 	if (!total)
 		return CPA_OK;
-	cpa_store(dst->dtype, box.bits, 0, copy->fill);
 	join_axes(&box);
-	CPA_OMP(omp parallel for collapse(2) schedule(static) if (total >= PARALLEL_FROM))
-	for (int64_t j = 0; j < box.axis[2].n; j++)
-		for (int64_t i = 0; i < box.axis[1].n; i++)
-			do_line(&box, i, j);
+	cut_units(&box, nbytes);
+	nunits = box.npieces * box.nblocks * box.axis[1].n * box.axis[2].n;
+	CPA_OMP(omp parallel for schedule(static) if (nbytes >= CPA_MOVE_PARALLEL_FROM))
+	for (int64_t unit = 0; unit < nunits; unit++)
+		do_unit(&box, unit);
 	return CPA_OK;
+}
+
+bool cpa_move_streams(int64_t nbytes)
+{
+	static _Atomic int64_t limit;
+	int64_t most = atomic_load(&limit), size = 0;
+
+	if (!most) {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+		size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+		most = size > 0 ? size / 4 * 3 : 768 << 10;
+		atomic_store(&limit, most);
+	}
+	return nbytes > most;
 }

@@ -48,10 +48,12 @@ enum cpa_cpu { CPA_CPU_GENERIC, CPA_CPU_AVX2, CPA_CPU_AVX512, CPA_CPU_AMX, CPA_N
 	CPA_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl")
 
 struct cpa_attend_kernels;
+struct cpa_move_kernels;
 
 struct cpa_cpu_kernels {
 	const char *name; /* "generic" "avx2" "avx512" "amx" */
 	const struct cpa_attend_kernels *attend; /* kernels/attend_unit.h */
+	const struct cpa_move_kernels *move;     /* kernels/move.h */
 };
 
 /* The row in use.  Where CPATTN_CPU is wrong: the best, since device "ref" runs all the same. */

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE /* syscall() */
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/move.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,9 +22,14 @@
 #endif
 
 static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
-	[CPA_CPU_GENERIC] = {.name = "generic"},
+	[CPA_CPU_GENERIC] = {.name = "generic", .move = &cpa_move_generic},
+#if CPA_CPU_X86
+	[CPA_CPU_AVX2] = {.name = "avx2", .move = &cpa_move_avx2},
+	[CPA_CPU_AVX512] = {.name = "avx512", .move = &cpa_move_avx512},
+#else
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
+#endif
 	[CPA_CPU_AMX] = {.name = "amx"},
 };
 
@@ -79,7 +85,7 @@ const char *cpa_cpu_lacks(enum cpa_cpu set)
 {
 	if (set == CPA_CPU_GENERIC)
 		return NULL;
-	if (!rows[set].attend)
+	if (!rows[set].move)
 		return "this build has no kernels for it";
 	switch (set) {
 	case CPA_CPU_AVX2:

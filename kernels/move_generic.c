@@ -1,0 +1,15 @@
+/* move_generic.c - the functions of move.h for any machine. */
+#include "kernels/cpu.h"
+#include "kernels/host.h"
+#include "kernels/move.h"
+
+#include <string.h>
+#if CPA_CPU_X86
+#include <emmintrin.h>
+#define STREAM(to, vector) _mm_stream_si128((__m128i *)(to), (__m128i)(vector))
+#define FENCE() _mm_sfence()
+#endif
+
+#define TABLE cpa_move_generic
+#define WIDTH 16
+#include "kernels/move_template.h"

@@ -1,0 +1,423 @@
+/*
+ * move_template.h - the table of move.h for one instruction set; included once for each.
+ *
+ * The includer defines TABLE (name of the table), WIDTH (bytes of a vector) and, where there is one, STREAM(to, vector): a store past the caches to an aligned
+ * place, and FENCE().  Also FP16_WIDEN(to, from) and FP16_NARROW(to, from) for LANES numbers
+ * where the machine has them.
+ *
+ * The includer is compiled without contraction, so every instruction set gives the same bits;
+ * it includes kernels/host.h, kernels/move.h and string.h before the instruction set begins.
+ */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 4")
+#endif
+
+enum { LANES = WIDTH / 4, LINE = 64 };
+
+typedef uint64_t vec __attribute__((vector_size(WIDTH), aligned(1), may_alias));
+typedef float vecf __attribute__((vector_size(WIDTH), aligned(4), may_alias));
+typedef double vecd __attribute__((vector_size(WIDTH), aligned(8), may_alias));
+typedef int32_t veci __attribute__((vector_size(WIDTH), aligned(4), may_alias));
+
+/* ---- copies ---- */
+
+CPA_INLINE vec load(const char *at)
+{
+	return *(const vec *)at;
+}
+
+CPA_INLINE void store(char *at, vec value)
+{
+	*(vec *)at = value;
+}
+
+/* Fewer bytes than a vector: the two halves of a piece overlap where they must. */
+CPA_INLINE void copy_few(char *dst, const char *src, size_t n)
+{
+	uint64_t first, last;
+
+	for (; n > 16; n -= 8, dst += 8, src += 8)
+		memcpy(dst, src, 8);
+	if (n >= 8) {
+		memcpy(&first, src, 8);
+		memcpy(&last, src + n - 8, 8);
+		memcpy(dst, &first, 8);
+		memcpy(dst + n - 8, &last, 8);
+		return;
+	}
+	for (; n >= 2; n -= 2, dst += 2, src += 2)
+		memcpy(dst, src, 2);
+	if (n)
+		*dst = *src;
+}
+
+/* A call of memcpy costs more than a row of a few hundred bytes. */
+CPA_INLINE void copy_row(char *dst, const char *src, size_t n)
+{
+	size_t at = 0;
+
+	if (n < WIDTH) {
+		copy_few(dst, src, n);
+		return;
+	}
+	for (; at + 4 * WIDTH <= n; at += 4 * WIDTH) {
+		vec a = load(src + at), b = load(src + at + WIDTH);
+		vec c = load(src + at + 2 * WIDTH), d = load(src + at + 3 * WIDTH);
+
+		store(dst + at, a);
+		store(dst + at + WIDTH, b);
+		store(dst + at + 2 * WIDTH, c);
+		store(dst + at + 3 * WIDTH, d);
+	}
+	for (; at + WIDTH <= n; at += WIDTH)
+		store(dst + at, load(src + at));
+	if (at < n)
+		store(dst + n - WIDTH, load(src + n - WIDTH));
+}
+
+#ifdef STREAM
+/* Whole lines past the caches, what is left and right of them as usual. */
+CPA_INLINE void stream_row(char *dst, const char *src, size_t n)
+{
+	size_t head = (size_t)(-(uintptr_t)dst % LINE), at;
+
+	if (head + LINE > n) {
+		copy_row(dst, src, n);
+		return;
+	}
+	if (head)
+		copy_row(dst, src, head);
+	for (at = head; at + LINE <= n; at += LINE) {
+		vec line[LINE / WIDTH];
+
+		UNROLL
+		for (int i = 0; i < LINE / WIDTH; i++)
+			line[i] = load(src + at + i * WIDTH);
+		UNROLL
+		for (int i = 0; i < LINE / WIDTH; i++)
+			STREAM(dst + at + i * WIDTH, line[i]);
+	}
+	if (at < n)
+		copy_row(dst + at, src + at, n - at);
+}
+#endif
+
+static void copy_rows(const struct cpa_move_rows *rows, bool stream)
+{
+	char *dst = rows->dst;
+	const char *src = rows->src;
+	int64_t dst_step = rows->dst_step, src_step = rows->src_step, nrows = rows->nrows;
+	size_t nbytes = rows->nbytes;
+
+#ifdef STREAM
+	if (stream) {
+		for (int64_t i = 0; i < nrows; i++, dst += dst_step, src += src_step)
+			stream_row(dst, src, nbytes);
+		FENCE();
+		return;
+	}
+#endif
+	(void)stream;
+	for (int64_t i = 0; i < nrows; i++, dst += dst_step, src += src_step)
+		copy_row(dst, src, nbytes);
+}
+
+/* ---- one pattern everywhere ---- */
+
+static void fill(void *memory, uint64_t pattern, size_t nbytes, bool stream)
+{
+	char *at = memory, *end = at + nbytes;
+	vec all;
+
+	for (size_t i = 0; i < WIDTH / sizeof pattern; i++)
+		all[i] = pattern;
+	if (nbytes < WIDTH) {
+		for (; end - at >= 8; at += 8)
+			memcpy(at, &pattern, 8);
+		memcpy(at, &pattern, (size_t)(end - at));
+		return;
+	}
+#ifdef STREAM
+	if (stream && nbytes > 2 * LINE) {
+		for (int i = 0; i < LINE / WIDTH; i++)
+			store(at + i * WIDTH, all);
+		at += LINE - (uintptr_t)at % LINE;
+		for (; end - at >= LINE; at += LINE) {
+			UNROLL
+			for (int i = 0; i < LINE / WIDTH; i++)
+				STREAM(at + i * WIDTH, all);
+		}
+		FENCE();
+	}
+#endif
+	(void)stream;
+	for (; end - at >= WIDTH; at += WIDTH)
+		store(at, all);
+	/* The pattern is whole elements, so its end lies where the memory's does. */
+	if (at < end)
+		store(end - WIDTH, all);
+}
+
+/* ---- conversions ---- */
+
+CPA_INLINE float float_of(uint32_t bits)
+{
+	float x;
+
+	memcpy(&x, &bits, sizeof x);
+	return x;
+}
+
+CPA_INLINE uint32_t bits_of(float x)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof bits);
+	return bits;
+}
+
+CPA_INLINE float widen_bf16(uint16_t h)
+{
+	return float_of((uint32_t)h << 16 | ((h & 0x7fff) > 0x7f80 ? 0x400000 : 0));
+}
+
+/* Exponent and fraction move into place, 2^112 corrects the bias (subnormals too, exactly). */
+CPA_INLINE float widen_fp16(uint16_t h)
+{
+	uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
+	uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);
+	uint32_t special = magnitude | 0x7f800000 | ((h & 0x3ff) ? 0x400000 : 0);
+
+	return float_of(((h & 0x7fff) >= 0x7c00 ? special : finite) | sign);
+}
+
+CPA_INLINE uint16_t narrow_bf16(float x)
+{
+	uint32_t bits = bits_of(x), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+
+	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded);
+}
+
+/* Below 2^-14 the result is a multiple of 2^-24, which is what adding 1/2 rounds to. */
+CPA_INLINE uint16_t narrow_fp16(float x)
+{
+	uint32_t sign = bits_of(x) >> 16 & 0x8000, bits = bits_of(x) & 0x7fffffff;
+	uint32_t normal = ((bits + 0xfff + (bits >> 13 & 1)) >> 13) - (112 << 10);
+	uint32_t small = bits_of(float_of(bits) + 0.5f) - 0x3f000000;
+	uint32_t nan = 0x7e00 | (bits >> 13 & 0x3ff);
+	uint32_t finite = bits < 0x38800000 ? small : normal < 0x7c00 ? normal : 0x7c00;
+
+	return (uint16_t)(sign | (bits > 0x7f800000 ? nan : finite));
+}
+
+/*
+ * Rounded towards zero, and odd where that was not exact: rounding this once more, to a format
+ * that is shorter by two bits at least, gives what one rounding would.  NaN keeps the upper
+ * part of its payload.
+ */
+CPA_INLINE float odd_float(double x)
+{
+	float nearest = (float)x;
+	double back = nearest;
+	uint32_t bits = bits_of(nearest);
+	uint32_t above = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+	uint32_t below = (back < 0 ? -back : back) < (x < 0 ? -x : x);
+
+	return float_of((bits - above) | above | below);
+}
+
+#define LOOP(name, TO, FROM, value) \
+	static void name(void *dst, const void *src, int64_t n) \
+	{ \
+		TO *restrict to = dst; \
+		const FROM *restrict from = src; \
+\
+		for (int64_t i = 0; i < n; i++) { \
+			FROM x = from[i]; \
+\
+			to[i] = (value); \
+		} \
+	}
+LOOP(fp32_from_fp64, float, double, (float)x)
+LOOP(fp64_from_fp32, double, float, (double)x)
+LOOP(fp32_from_bf16, float, uint16_t, widen_bf16(x))
+LOOP(fp64_from_bf16, double, uint16_t, (double)widen_bf16(x))
+LOOP(fp64_from_fp16, double, uint16_t, (double)widen_fp16(x))
+LOOP(bf16_from_fp64, uint16_t, double, narrow_bf16(odd_float(x)))
+LOOP(fp16_from_fp64, uint16_t, double, narrow_fp16(odd_float(x)))
+LOOP(bf16_from_fp32, uint16_t, float, narrow_bf16(x))
+LOOP(bf16_from_fp16, uint16_t, uint16_t, narrow_bf16(widen_fp16(x)))
+LOOP(fp16_from_bf16, uint16_t, uint16_t, narrow_fp16(widen_bf16(x)))
+#ifndef FP16_WIDEN
+LOOP(fp32_from_fp16, float, uint16_t, widen_fp16(x))
+LOOP(fp16_from_fp32, uint16_t, float, narrow_fp16(x))
+#else
+static void fp32_from_fp16(void *dst, const void *src, int64_t n)
+{
+	float *to = dst;
+	const uint16_t *from = src;
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		FP16_WIDEN(to + i, from + i);
+	for (; i < n; i++)
+		to[i] = widen_fp16(from[i]);
+}
+
+static void fp16_from_fp32(void *dst, const void *src, int64_t n)
+{
+	uint16_t *to = dst;
+	const float *from = src;
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		FP16_NARROW(to + i, from + i);
+	for (; i < n; i++)
+		to[i] = narrow_fp16(from[i]);
+}
+#endif
+
+/* ---- merges ---- */
+
+CPA_INLINE vecf pick(veci where, vecf yes, vecf no)
+{
+	return (vecf)((where & (veci)yes) | (~where & (veci)no));
+}
+
+CPA_INLINE vecf all_of(float x)
+{
+	vecf zero = {0};
+
+	return zero + x;
+}
+
+/*
+ * exp of x <= 0: 2^n exp(r), |r| <= ln(2)/2, n by adding and taking away 1.5 * 2^23, whose last
+ * place is 1.  n ln(2) is taken off in two parts, the first of which has few enough bits for
+ * its product to be exact; 2^n in two factors, so that subnormal results round once.
+ * Polynomial: (exp(r) - 1 - r) / r^2 at Chebyshev's points, 0.2 roundoffs of the result.
+ * NaN stays NaN.
+ */
+CPA_INLINE vecf exp_of(vecf x)
+{
+	const vecf shift = all_of(0x1.8p23f);
+	vecf r, q, n, floor;
+	veci k, half;
+
+	/* Below, 0; and k must not wrap. */
+	x = pick(x < -150.0f, all_of(-150.0f), x);
+	n = x * 0x1.715476p+0f + shift;
+	k = (veci)n - (veci)shift;
+	floor = n - shift;
+	r = x - floor * 0x1.62e4p-1f;
+	r = r - floor * 0x1.7f7d1cp-20f;
+	q = r * 0x1.6d1254p-10f + 0x1.120cbap-7f;
+	q = q * r + 0x1.555518p-5f;
+	q = q * r + 0x1.5554dcp-3f;
+	q = q * r + 0.5f;
+	q = 1.0f + (r + r * r * q);
+	half = k >> 1;
+	return q * (vecf)((half + 127) << 23) * (vecf)((k - half + 127) << 23);
+}
+
+/*
+ * log of 1 <= x <= 2.  x = 2^k (1 + f), f from -0.293 to 0.414, z = f / (2 + f), and
+ * log(1 + f) = 2 atanh(z) = 2z + z R, where 2z = f - z f.  R: a polynomial in z^2 at
+ * Chebyshev's points, 0.02 roundoffs of 1.  log(1) = 0 and log(2) is as near as a float is.
+ */
+CPA_INLINE vecf log_of(vecf x)
+{
+	veci upper = x > 0x1.6a09e6p+0f;
+	vecf f = pick(upper, x * 0.5f, x) - 1.0f, z = f / (2.0f + f), w = z * z, R, k;
+
+	R = w * (0x1.55555cp-1f + w * (0x1.997c1p-2f + w * 0x1.2eebdap-2f));
+	k = pick(upper, all_of(0x1.62e43p-1f), all_of(0.0f));
+	return k + (f - z * (f - R));
+}
+
+static void weigh(
+	const float *lse_a, const float *lse_b, float *lse, float *a, float *b, int n)
+{
+	for (int i = 0; i < n; i += LANES) {
+		vecf la = *(const vecf *)(lse_a + i), lb = *(const vecf *)(lse_b + i);
+		veci above = la >= lb;
+		vecf max = pick(above, la, lb), min = pick(above, lb, la);
+		vecf e = exp_of(min - max), sum = 1.0f + e, one = 1.0f / sum, other = e / sum;
+
+		*(vecf *)(lse + i) = max + log_of(sum);
+		*(vecf *)(a + i) = pick(above, one, other);
+		*(vecf *)(b + i) = pick(above, other, one);
+	}
+}
+
+static void exp_floats(float *x)
+{
+	for (int i = 0; i < CPA_MOVE_ROWS; i += LANES)
+		*(vecf *)(x + i) = exp_of(*(vecf *)(x + i));
+}
+
+static void log_floats(float *x)
+{
+	for (int i = 0; i < CPA_MOVE_ROWS; i += LANES)
+		*(vecf *)(x + i) = log_of(*(vecf *)(x + i));
+}
+
+/* Adding zeros where there is no second operand makes 0 of -0, as a row of zeros would. */
+#define SUM(name, type, vector) \
+	CPA_INLINE void name##_row(type *o, const type *o_b, type a, type b, int64_t n) \
+	{ \
+		const int64_t lanes = WIDTH / (int64_t)sizeof(type); \
+		int64_t d = 0; \
+\
+		for (; d + 4 * lanes <= n; d += 4 * lanes) { \
+			vector *x = (vector *)(o + d); \
+			const vector *y = (const vector *)(o_b + d); \
+			vector s = a * x[0] + b * y[0], t = a * x[1] + b * y[1]; \
+			vector u = a * x[2] + b * y[2], v = a * x[3] + b * y[3]; \
+\
+			x[0] = s; \
+			x[1] = t; \
+			x[2] = u; \
+			x[3] = v; \
+		} \
+		for (; d + lanes <= n; d += lanes) \
+			*(vector *)(o + d) = a * *(vector *)(o + d) + \
+				b * *(const vector *)(o_b + d); \
+		for (; d < n; d++) \
+			o[d] = a * o[d] + b * o_b[d]; \
+	} \
+\
+	static void name(const struct cpa_move_sum *rows, const type *a, const type *b) \
+	{ \
+		type *o = rows->o; \
+		const type *o_b = rows->o_b; \
+		int64_t n = rows->dim; \
+\
+		for (int64_t i = 0; i < rows->nrows; i++, o += rows->step) { \
+			if (o_b) { \
+				name##_row(o, o_b, a[i], b[i], n); \
+				o_b += rows->step_b; \
+			} else { \
+				for (int64_t d = 0; d < n; d++) \
+					o[d] = a[i] * o[d] + 0; \
+			} \
+		} \
+	}
+SUM(sum_float, float, vecf)
+SUM(sum_double, double, vecd)
+
+const struct cpa_move_kernels TABLE = {
+	.copy = copy_rows,
+	.fill = fill,
+	.convert = {[CPA_DTYPE_FP64] = {NULL, fp64_from_fp32, fp64_from_bf16, fp64_from_fp16},
+		[CPA_DTYPE_FP32] = {fp32_from_fp64, NULL, fp32_from_bf16, fp32_from_fp16},
+		[CPA_DTYPE_BF16] = {bf16_from_fp64, bf16_from_fp32, NULL, bf16_from_fp16},
+		[CPA_DTYPE_FP16] = {fp16_from_fp64, fp16_from_fp32, fp16_from_bf16, NULL}},
+	.weigh = weigh,
+	.sum_float = sum_float,
+	.sum_double = sum_double,
+	.exp = exp_floats,
+	.log = log_floats,
+};
