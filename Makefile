@@ -210,7 +210,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify install uninstall clean help
+.PHONY: all deps verify test check bench-verify bench-copies install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -246,6 +246,9 @@ check: $(B)/cpattn
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
+
+bench-copies: $(B)/bench_copies
+	@OMP_WAIT_POLICY=passive $(B)/bench_copies
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -337,6 +340,7 @@ help:
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
 #: bench-verify  how long verification takes
+#: bench-copies  merges, copies and poison of the cpu device against what this machine copies
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

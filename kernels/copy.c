@@ -3,8 +3,9 @@
  *
  * Axes that lie without gaps on both sides are joined first, so most copies are a few long
  * runs.  The rest is cut into units, which threads share when there is much to do.  What is
- * larger than the caches is written past them, and where it is transposed too, in tiles: a few
- * rows of each run of the target, so that the source is read once and nearly in order.
+ * larger than the caches is written past them.  Where that is transposed too, it goes in tiles, a
+ * few rows along the longer axis for all of the shorter: lines of the target are written whole,
+ * and the source is fetched one tile ahead in its own order.
  */
 #include "kernels/host.h"
 #include "kernels/move.h"
@@ -34,7 +35,8 @@ struct box {
 	size_t to, from; /* bytes of an element */
 	uint64_t bits;   /* fill as elements of dst, repeated */
 	bool stream, tiled;
-	/* Units: rows of axis 0, and elements of their runs. */
+	/* Units: nrows rows along axis `line`, 0 or in tiles 1, or `length` elements of each. */
+	int line;
 	int64_t nrows, length, nblocks, npieces;
 };
 
@@ -92,10 +94,11 @@ static void cut_units(struct box *box, int64_t nbytes)
 	box->stream = cpa_move_streams(nbytes) && row >= LEAST_STREAMED;
 	box->tiled = box->stream && axis[1].n > 1 && axis[0].src > axis[1].src;
 	box->length = least(box->run, UNIT / (int64_t)box->to);
+	box->line = box->tiled && axis[1].n > axis[0].n;
 	box->nrows = box->tiled ? TILE : row < UNIT ? UNIT / row : 1;
-	box->nrows = least(box->nrows, axis[0].n);
+	box->nrows = least(box->nrows, axis[box->line].n);
 	box->npieces = (box->run + box->length - 1) / box->length;
-	box->nblocks = (axis[0].n + box->nrows - 1) / box->nrows;
+	box->nblocks = (axis[box->line].n + box->nrows - 1) / box->nrows;
 }
 
 #define STRIDED(name, type) \
@@ -112,13 +115,37 @@ STRIDED(copy_8, uint64_t)
 STRIDED(copy_4, uint32_t)
 STRIDED(copy_2, uint16_t)
 
-/* n rows of `length` elements. */
-static void copy_rows(const struct box *box, char *dst, const char *src, int64_t n, int64_t length)
-{
-	struct axis line = box->axis[0];
-	struct cpa_move_rows rows = {dst, src, line.dst * (int64_t)box->to,
-		line.src * (int64_t)box->from, n, (size_t)length * box->to};
+/* Part of a box: n rows of `length` elements, which are the i-th of all tiles of a block. */
+struct unit {
+	char *dst;
+	const char *src;
+	int64_t n, length, i;
+};
 
+/* The rows of the next block that it takes when all units of this one share them in the order
+ * of the source, axis 1 fastest. */
+static void look_ahead(const struct box *box, const struct unit *unit, const char **ahead)
+{
+	const struct axis *axis = box->axis, *line = &axis[box->line], *other = &axis[!box->line];
+	int64_t size = (int64_t)box->from, fast = box->line ? box->nrows : axis[1].n;
+	const char *next = unit->src + (box->nrows * line->src - unit->i * other->src) * size;
+
+	for (int64_t r = 0, at = unit->i * box->nrows; r < unit->n; r++, at++)
+		ahead[r] = next + (at / fast * axis[0].src + at % fast * axis[1].src) * size;
+}
+
+static void copy_rows(const struct box *box, const struct unit *unit)
+{
+	struct axis line = box->axis[box->line];
+	const char *ahead[TILE], *src = unit->src;
+	char *dst = unit->dst;
+	int64_t n = unit->n, length = unit->length;
+	struct cpa_move_rows rows = {dst, src, line.dst * (int64_t)box->to,
+		line.src * (int64_t)box->from, n, (size_t)length * box->to,
+		box->tiled ? ahead : NULL};
+
+	if (box->tiled)
+		look_ahead(box, unit, ahead);
 	if (length > 1)
 		cpa_move()->copy(&rows, box->stream);
 	else if (box->to == 8)
@@ -129,63 +156,60 @@ static void copy_rows(const struct box *box, char *dst, const char *src, int64_t
 		copy_2(dst, src, line.dst, line.src, n);
 }
 
-static void convert_rows(
-	const struct box *box, char *dst, const char *src, int64_t n, int64_t length)
+static void convert_rows(const struct box *box, const struct unit *unit)
 {
 	enum cpa_dtype to = box->copy->dst.dtype, from = box->copy->src.dtype;
-	struct axis line = box->axis[0];
+	int64_t dst_step = box->axis[box->line].dst, src_step = box->axis[box->line].src;
 
-	if (length == 1)
-		for (int64_t i = 0; i < n; i++)
-			cpa_store(to, dst, i * line.dst, cpa_load(from, src, i * line.src));
-	else
-		for (int64_t i = 0; i < n; i++)
-			cpa_move()->convert[to][from](dst + i * line.dst * (int64_t)box->to,
-				src + i * line.src * (int64_t)box->from, length);
+	for (int64_t i = 0; i < unit->n; i++)
+		cpa_move()->convert[to][from](unit->dst + i * dst_step * (int64_t)box->to,
+			unit->src + i * src_step * (int64_t)box->from, unit->length);
 }
 
-static void fill_rows(const struct box *box, char *dst, int64_t n, int64_t length)
+static void fill_rows(const struct box *box, const struct unit *unit)
 {
-	int64_t step = box->axis[0].dst * (int64_t)box->to;
+	int64_t step = box->axis[box->line].dst * (int64_t)box->to;
 
-	for (int64_t i = 0; i < n; i++)
-		cpa_move()->fill(
-			dst + i * step, box->bits, (size_t)length * box->to, box->stream);
+	for (int64_t i = 0; i < unit->n; i++)
+		cpa_move()->fill(unit->dst + i * step, box->bits,
+			(size_t)unit->length * box->to, box->stream);
 }
 
-/* Pieces fastest; then axis 1 in tiles, else blocks of axis 0. */
-static void do_unit(const struct box *box, int64_t unit)
+/* Pieces fastest; then the other axis in tiles, else blocks. */
+static void do_unit(const struct box *box, int64_t at)
 {
 	const struct cpa_copy *copy = box->copy;
-	const struct axis *axis = box->axis;
-	int64_t piece = unit % box->npieces, block, i, j, to, n, length;
+	const struct axis *line = &box->axis[box->line], *other = &box->axis[!box->line];
+	int64_t piece = at % box->npieces, block, i, j;
+	struct unit unit;
 
-	unit /= box->npieces;
+	at /= box->npieces;
 	if (box->tiled) {
-		i = unit % axis[1].n;
-		unit /= axis[1].n;
-		block = unit % box->nblocks;
-		j = unit / box->nblocks;
+		i = at % other->n;
+		at /= other->n;
+		block = at % box->nblocks;
+		j = at / box->nblocks;
 	} else {
-		block = unit % box->nblocks;
-		unit /= box->nblocks;
-		i = unit % axis[1].n;
-		j = unit / axis[1].n;
+		block = at % box->nblocks;
+		at /= box->nblocks;
+		i = at % other->n;
+		j = at / other->n;
 	}
-	n = least(box->nrows, axis[0].n - block * box->nrows);
-	length = least(box->length, box->run - piece * box->length);
+	unit.n = least(box->nrows, line->n - block * box->nrows);
+	unit.length = least(box->length, box->run - piece * box->length);
+	unit.i = i;
 	block *= box->nrows;
 	piece *= box->length;
-	to = block * axis[0].dst + i * axis[1].dst + j * axis[2].dst + piece;
+	unit.dst = cpa_element(&copy->dst,
+		block * line->dst + i * other->dst + j * box->axis[2].dst + piece);
+	unit.src = NULL;
 	if (!copy->src.data) {
-		fill_rows(box, cpa_element(&copy->dst, to), n, length);
+		fill_rows(box, &unit);
 		return;
 	}
-	(copy->src.dtype == copy->dst.dtype ? copy_rows : convert_rows)(box,
-		cpa_element(&copy->dst, to),
-		cpa_element(&copy->src,
-			block * axis[0].src + i * axis[1].src + j * axis[2].src + piece),
-		n, length);
+	unit.src = cpa_element(&copy->src,
+		block * line->src + i * other->src + j * box->axis[2].src + piece);
+	(copy->src.dtype == copy->dst.dtype ? copy_rows : convert_rows)(box, &unit);
 }
 
 static uint64_t repeated(enum cpa_dtype dtype, double value)
@@ -220,10 +244,15 @@ enum cpa_status cpa_host_copy(struct cpa_device *device, int queue, const struct
 		return CPA_OK;
 	join_axes(&box);
 	cut_units(&box, nbytes);
-	nunits = box.npieces * box.nblocks * box.axis[1].n * box.axis[2].n;
-	CPA_OMP(omp parallel for schedule(static) if (nbytes >= CPA_MOVE_PARALLEL_FROM))
-	for (int64_t unit = 0; unit < nunits; unit++)
-		do_unit(&box, unit);
+	nunits = box.npieces * box.nblocks * box.axis[!box.line].n * box.axis[2].n;
+	CPA_OMP(omp parallel if (nbytes >= CPA_MOVE_PARALLEL_FROM))
+	{
+		CPA_OMP(omp for schedule(static) nowait)
+		for (int64_t unit = 0; unit < nunits; unit++)
+			do_unit(&box, unit);
+		if (box.stream)
+			cpa_move()->fence();
+	}
 	return CPA_OK;
 }
 

@@ -89,6 +89,9 @@ static void load(const struct group *group, const struct cpa_array *from, int64_
 	else
 		for (int i = 0; i < group->n; i++)
 			to->narrow[i] = floats[i * step];
+	/* Up to a whole vector, which is computed with. */
+	for (int i = group->n; !group->job->wide && i % 16; i++)
+		to->narrow[i] = 0;
 }
 
 static double number(const struct group *group, const union numbers *numbers, int i)
@@ -245,15 +248,27 @@ static void merge_group(const struct job *job, int64_t unit)
 	const struct axis *axis = job->axis;
 	int64_t t = unit % job->ngroups * ROWS, i = unit / job->ngroups % axis[1].n,
 		j = unit / job->ngroups / axis[1].n;
-	struct group group = {.job = job,
-		.o_a = t * axis[0].o_a + i * axis[1].o_a + j * axis[2].o_a,
-		.lse_a = t * axis[0].lse_a + i * axis[1].lse_a + j * axis[2].lse_a,
-		.o_b = t * axis[0].o_b + i * axis[1].o_b + j * axis[2].o_b,
-		.lse_b = t * axis[0].lse_b + i * axis[1].lse_b + j * axis[2].lse_b,
-		.n = (int)(axis[0].n - t < ROWS ? axis[0].n - t : ROWS)};
+	bool floats = !job->wide && job->o_a.dtype == CPA_DTYPE_FP32 && job->o_b.data &&
+		job->o_b.dtype == CPA_DTYPE_FP32;
+	struct group group;
 
+	group.job = job;
+	group.o_a = t * axis[0].o_a + i * axis[1].o_a + j * axis[2].o_a;
+	group.lse_a = t * axis[0].lse_a + i * axis[1].lse_a + j * axis[2].lse_a;
+	group.o_b = t * axis[0].o_b + i * axis[1].o_b + j * axis[2].o_b;
+	group.lse_b = t * axis[0].lse_b + i * axis[1].lse_b + j * axis[2].lse_b;
+	group.n = (int)(axis[0].n - t < ROWS ? axis[0].n - t : ROWS);
 	load(&group, &job->lse_a, group.lse_a, axis[0].lse_a, &group.la);
 	load(&group, &job->lse_b, group.lse_b, axis[0].lse_b, &group.lb);
+	if (floats && !has_empty(&group)) {
+		struct cpa_move_sum rows = {cpa_element(&job->o_a, group.o_a),
+			cpa_element(&job->o_b, group.o_b), axis[0].o_a, axis[0].o_b, group.n,
+			job->dim};
+
+		job->move->merge(&rows, group.la.narrow, group.lb.narrow, group.lse.narrow);
+		store_all_lse(&group);
+		return;
+	}
 	if (job->wide)
 		weigh_double(&group);
 	else

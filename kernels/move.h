@@ -10,8 +10,8 @@
 
 #include "kernels/cpu.h"
 
-/* Weights are computed for up to this many rows at once. */
-enum { CPA_MOVE_ROWS = 64 };
+/* A merge takes up to this many rows at once. */
+enum { CPA_MOVE_ROWS = 256 };
 
 /* nrows rows of nbytes each; steps in bytes.  Source and target do not overlap. */
 struct cpa_move_rows {
@@ -19,6 +19,9 @@ struct cpa_move_rows {
 	const void *src;
 	int64_t dst_step, src_step, nrows;
 	size_t nbytes;
+	/* NULL, or for each row nbytes that will be read soon: fetched when streaming.  They need
+	 * not exist. */
+	const char *const *ahead;
 };
 
 /* Rows of a merge in place: o = a[i] o + b[i] o_b, o_b NULL for zeros; steps in elements. */
@@ -28,9 +31,11 @@ struct cpa_move_sum {
 	int64_t step, step_b, nrows, dim;
 };
 
-/* stream: past the caches, for what is larger than they are; the caller need not fence. */
+/* stream: past the caches, for what is larger than they are; fence() orders it before what the
+ * thread writes next. */
 struct cpa_move_kernels {
 	void (*copy)(const struct cpa_move_rows *rows, bool stream);
+	void (*fence)(void);
 	/* Repeats pattern, which is a whole number of elements; memory aligned to an element. */
 	void (*fill)(void *memory, uint64_t pattern, size_t nbytes, bool stream);
 	/* [to][from]: n numbers, bits equal to those of cpa_convert(); NULL for to == from. */
@@ -42,6 +47,9 @@ struct cpa_move_kernels {
 	 */
 	void (*weigh)(const float *lse_a, const float *lse_b, float *lse, float *a, float *b,
 		int n);
+	/* The same and sum_float() of n rows at once: weights are computed while rows pass. */
+	void (*merge)(const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b,
+		float *lse);
 	/* No fused multiply-add: merge(x, y) and merge(y, x) have the same bits. */
 	void (*sum_float)(const struct cpa_move_sum *rows, const float *a, const float *b);
 	void (*sum_double)(const struct cpa_move_sum *rows, const double *a, const double *b);

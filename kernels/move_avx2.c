@@ -11,8 +11,6 @@
 CPA_TARGET_BEGIN_AVX2
 #define TABLE cpa_move_avx2
 #define WIDTH 32
-#define STREAM(to, vector) _mm256_stream_si256((__m256i *)(to), (__m256i)(vector))
-#define FENCE() _mm_sfence()
 #define FP16_WIDEN(to, from) \
 	_mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from))))
 #define FP16_NARROW(to, from) \

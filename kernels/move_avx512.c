@@ -11,8 +11,6 @@
 CPA_TARGET_BEGIN_AVX512
 #define TABLE cpa_move_avx512
 #define WIDTH 64
-#define STREAM(to, vector) _mm512_stream_si512((void *)(to), (__m512i)(vector))
-#define FENCE() _mm_sfence()
 #define FP16_WIDEN(to, from) \
 	_mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from))))
 #define FP16_NARROW(to, from) \

@@ -6,8 +6,6 @@
 #include <string.h>
 #if CPA_CPU_X86
 #include <emmintrin.h>
-#define STREAM(to, vector) _mm_stream_si128((__m128i *)(to), (__m128i)(vector))
-#define FENCE() _mm_sfence()
 #endif
 
 #define TABLE cpa_move_generic
