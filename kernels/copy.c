@@ -212,6 +212,16 @@ static void do_unit(const struct box *box, int64_t at)
 	(copy->src.dtype == copy->dst.dtype ? copy_rows : convert_rows)(box, &unit);
 }
 
+/* Shared by the threads of a parallel region where there is one. */
+static void do_units(const struct box *box, int64_t n)
+{
+	CPA_OMP(omp for schedule(static) nowait)
+	for (int64_t at = 0; at < n; at++)
+		do_unit(box, at);
+	if (box->stream)
+		cpa_move()->fence();
+}
+
 static uint64_t repeated(enum cpa_dtype dtype, double value)
 {
 	uint64_t bits = 0;
@@ -245,14 +255,12 @@ enum cpa_status cpa_host_copy(struct cpa_device *device, int queue, const struct
 	join_axes(&box);
 	cut_units(&box, nbytes);
 	nunits = box.npieces * box.nblocks * box.axis[!box.line].n * box.axis[2].n;
-	CPA_OMP(omp parallel if (nbytes >= CPA_MOVE_PARALLEL_FROM))
-	{
-		CPA_OMP(omp for schedule(static) nowait)
-		for (int64_t unit = 0; unit < nunits; unit++)
-			do_unit(&box, unit);
-		if (box.stream)
-			cpa_move()->fence();
+	if (nbytes < CPA_MOVE_PARALLEL_FROM) {
+		do_units(&box, nunits);
+		return CPA_OK;
 	}
+	CPA_OMP(omp parallel)
+	do_units(&box, nunits);
 	return CPA_OK;
 }
 

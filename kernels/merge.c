@@ -243,12 +243,35 @@ static bool has_empty(const struct group *group)
 	return empty;
 }
 
+/* All in fp32.  False where some partial has no keys. */
+static bool merge_floats(struct group *group)
+{
+	const struct job *job = group->job;
+	const struct axis *axis = &job->axis[0];
+	struct cpa_move_sum rows = {cpa_element(&job->o_a, group->o_a),
+		cpa_element(&job->o_b, group->o_b), axis->o_a, axis->o_b, group->n, job->dim};
+	float *lse = cpa_element(&job->lse_a, group->lse_a);
+
+	/* Whole vectors are read. */
+	if (group->n % 16 == 0 && axis->lse_a == 1 && axis->lse_b == 1 &&
+		job->lse_a.dtype == CPA_DTYPE_FP32 && job->lse_b.dtype == CPA_DTYPE_FP32)
+		return job->move->merge(
+			&rows, lse, cpa_element(&job->lse_b, group->lse_b), lse);
+	load(group, &job->lse_a, group->lse_a, axis->lse_a, &group->la);
+	load(group, &job->lse_b, group->lse_b, axis->lse_b, &group->lb);
+	if (!job->move->merge(
+		    &rows, group->la.narrow, group->lb.narrow, group->lse.narrow))
+		return false;
+	store_all_lse(group);
+	return true;
+}
+
 static void merge_group(const struct job *job, int64_t unit)
 {
 	const struct axis *axis = job->axis;
 	int64_t t = unit % job->ngroups * ROWS, i = unit / job->ngroups % axis[1].n,
 		j = unit / job->ngroups / axis[1].n;
-	bool floats = !job->wide && job->o_a.dtype == CPA_DTYPE_FP32 && job->o_b.data &&
+	bool fast = !job->wide && job->o_a.dtype == CPA_DTYPE_FP32 && job->o_b.data &&
 		job->o_b.dtype == CPA_DTYPE_FP32;
 	struct group group;
 
@@ -258,17 +281,10 @@ static void merge_group(const struct job *job, int64_t unit)
 	group.o_b = t * axis[0].o_b + i * axis[1].o_b + j * axis[2].o_b;
 	group.lse_b = t * axis[0].lse_b + i * axis[1].lse_b + j * axis[2].lse_b;
 	group.n = (int)(axis[0].n - t < ROWS ? axis[0].n - t : ROWS);
+	if (fast && merge_floats(&group))
+		return;
 	load(&group, &job->lse_a, group.lse_a, axis[0].lse_a, &group.la);
 	load(&group, &job->lse_b, group.lse_b, axis[0].lse_b, &group.lb);
-	if (floats && !has_empty(&group)) {
-		struct cpa_move_sum rows = {cpa_element(&job->o_a, group.o_a),
-			cpa_element(&job->o_b, group.o_b), axis[0].o_a, axis[0].o_b, group.n,
-			job->dim};
-
-		job->move->merge(&rows, group.la.narrow, group.lb.narrow, group.lse.narrow);
-		store_all_lse(&group);
-		return;
-	}
 	if (job->wide)
 		weigh_double(&group);
 	else
@@ -314,8 +330,13 @@ enum cpa_status cpa_host_merge(struct cpa_device *device, int queue,
 	join_axes(job.axis);
 	job.ngroups = (job.axis[0].n + ROWS - 1) / ROWS;
 	nunits = job.ngroups * job.axis[1].n * job.axis[2].n;
-	CPA_OMP(omp parallel for schedule(static)
-			if (12 * nrows * merge->dim >= CPA_MOVE_PARALLEL_FROM))
+	/* Even for one thread, entering a parallel region costs as much as a few rows. */
+	if (12 * nrows * merge->dim < CPA_MOVE_PARALLEL_FROM) {
+		for (int64_t unit = 0; unit < nunits; unit++)
+			merge_group(&job, unit);
+		return CPA_OK;
+	}
+	CPA_OMP(omp parallel for schedule(static))
 	for (int64_t unit = 0; unit < nunits; unit++)
 		merge_group(&job, unit);
 	return CPA_OK;

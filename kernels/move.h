@@ -47,8 +47,9 @@ struct cpa_move_kernels {
 	 */
 	void (*weigh)(const float *lse_a, const float *lse_b, float *lse, float *a, float *b,
 		int n);
-	/* The same and sum_float() of n rows at once: weights are computed while rows pass. */
-	void (*merge)(const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b,
+	/* weigh() and sum_float() of all rows at once: weights are computed while rows pass.  lse may
+	 * be lse_a.  False, and nothing has changed, where some lse is -inf. */
+	bool (*merge)(const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b,
 		float *lse);
 	/* No fused multiply-add: merge(x, y) and merge(y, x) have the same bits. */
 	void (*sum_float)(const struct cpa_move_sum *rows, const float *a, const float *b);

@@ -3,6 +3,7 @@
 #include "kernels/host.h"
 #include "kernels/move.h"
 
+#include <math.h>
 #include <string.h>
 
 #if CPA_CPU_X86

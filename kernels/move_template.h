@@ -427,30 +427,57 @@ static void log_floats(float *x)
 SUM(sum_float, float, vecf)
 SUM(sum_double, double, vecd)
 
+CPA_INLINE bool has_empty(const float *lse_a, const float *lse_b, int64_t n)
+{
+	veci empty = {0};
+	int32_t any = 0;
+
+	for (int64_t i = 0; i < n; i += LANES)
+		empty |= (*(const vecf *)(lse_a + i) == -INFINITY) |
+			(*(const vecf *)(lse_b + i) == -INFINITY);
+	for (int i = 0; i < LANES; i++)
+		any |= empty[i];
+	return any;
+}
+
 /*
  * The weights of the next BATCH rows come before the rows of this one: they take long to be
  * known but few instructions, so that the processor reads rows meanwhile.
  */
-static void merge(const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b, float *lse)
+CPA_INLINE void merge_rows(const struct cpa_move_sum *rows, const float *lse_a,
+	const float *lse_b, float *lse, int64_t dim)
 {
 	float a[2][BATCH], b[2][BATCH];
 	float *o = rows->o;
 	const float *o_b = rows->o_b;
+	const int64_t nrows = rows->nrows, step = rows->step, step_b = rows->step_b;
 
-	for (int64_t i = -BATCH; i < rows->nrows; i += BATCH) {
-		int64_t next = i + BATCH, now = i / BATCH & 1;
-		int64_t n = rows->nrows - i < BATCH ? rows->nrows - i : BATCH;
+	for (int64_t i = -BATCH; i < nrows; i += BATCH) {
+		const int64_t next = i + BATCH, now = i / BATCH & 1;
+		int64_t n = i < 0 ? 0 : nrows - i < BATCH ? nrows - i : BATCH;
+		const float *wa = a[now], *wb = b[now];
 
-		if (next < rows->nrows)
+		if (next < nrows)
 			for (int j = 0; j < BATCH; j += LANES)
 				weigh_lanes(lse_a + next + j, lse_b + next + j, lse + next + j,
 					a[!now] + j, b[!now] + j);
-		for (int64_t r = 0; i >= 0 && r < n; r++) {
-			sum_float_row(o, o_b, a[now][r], b[now][r], rows->dim);
-			o += rows->step;
-			o_b += rows->step_b;
-		}
+		for (; n > 0; n--, o += step, o_b += step_b)
+			sum_float_row(o, o_b, *wa++, *wb++, dim);
 	}
+}
+
+static bool merge(
+	const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b, float *lse)
+{
+	if (has_empty(lse_a, lse_b, rows->nrows))
+		return false;
+	if (rows->dim == 128)
+		merge_rows(rows, lse_a, lse_b, lse, 128);
+	else if (rows->dim == 64)
+		merge_rows(rows, lse_a, lse_b, lse, 64);
+	else
+		merge_rows(rows, lse_a, lse_b, lse, rows->dim);
+	return true;
 }
 
 const struct cpa_move_kernels TABLE = {
