@@ -19,6 +19,7 @@ enum {
 	NAXES = 3,
 	TILE = 16,           /* rows */
 	UNIT = 64 << 10,     /* bytes, about */
+	SPAN = 32,           /* units that a thread takes at a time */
 	LEAST_STREAMED = 128 /* bytes of a run: less than two lines are not worth it */
 };
 
@@ -175,49 +176,64 @@ static void fill_rows(const struct box *box, const struct unit *unit)
 			(size_t)unit->length * box->to, box->stream);
 }
 
-/* Pieces fastest; then the other axis in tiles, else blocks. */
-static void do_unit(const struct box *box, int64_t at)
+/* Where a unit lies: piece of the runs, block of the line axis, indices of the other two. */
+struct place {
+	int64_t piece, block, i, j;
+};
+
+static void do_unit(const struct box *box, const struct place *at)
 {
 	const struct cpa_copy *copy = box->copy;
 	const struct axis *line = &box->axis[box->line], *other = &box->axis[!box->line];
-	int64_t piece = at % box->npieces, block, i, j;
-	struct unit unit;
+	int64_t row = at->block * box->nrows, piece = at->piece * box->length;
+	struct unit unit = {
+		.dst = cpa_element(&copy->dst,
+			row * line->dst + at->i * other->dst + at->j * box->axis[2].dst + piece),
+		.n = least(box->nrows, line->n - row),
+		.length = least(box->length, box->run - piece),
+		.i = at->i};
 
-	at /= box->npieces;
-	if (box->tiled) {
-		i = at % other->n;
-		at /= other->n;
-		block = at % box->nblocks;
-		j = at / box->nblocks;
-	} else {
-		block = at % box->nblocks;
-		at /= box->nblocks;
-		i = at % other->n;
-		j = at / other->n;
-	}
-	unit.n = least(box->nrows, line->n - block * box->nrows);
-	unit.length = least(box->length, box->run - piece * box->length);
-	unit.i = i;
-	block *= box->nrows;
-	piece *= box->length;
-	unit.dst = cpa_element(&copy->dst,
-		block * line->dst + i * other->dst + j * box->axis[2].dst + piece);
-	unit.src = NULL;
 	if (!copy->src.data) {
 		fill_rows(box, &unit);
 		return;
 	}
 	unit.src = cpa_element(&copy->src,
-		block * line->src + i * other->src + j * box->axis[2].src + piece);
+		row * line->src + at->i * other->src + at->j * box->axis[2].src + piece);
 	(copy->src.dtype == copy->dst.dtype ? copy_rows : convert_rows)(box, &unit);
+}
+
+/* Pieces fastest; then the other axis in tiles, else blocks. */
+static void do_span(const struct box *box, int64_t first, int64_t end)
+{
+	int64_t nother = box->axis[!box->line].n, npieces = box->npieces;
+	int64_t nfast = box->tiled ? nother : box->nblocks;
+	int64_t nslow = box->tiled ? box->nblocks : nother;
+	int64_t piece = first % npieces, fast = first / npieces % nfast,
+		slow = first / npieces / nfast % nslow, j = first / npieces / nfast / nslow;
+
+	for (int64_t at = first; at < end; at++) {
+		struct place place = {piece, box->tiled ? slow : fast, box->tiled ? fast : slow, j};
+
+		do_unit(box, &place);
+		if (++piece < npieces)
+			continue;
+		piece = 0;
+		if (++fast < nfast)
+			continue;
+		fast = 0;
+		if (++slow < nslow)
+			continue;
+		slow = 0;
+		j++;
+	}
 }
 
 /* Shared by the threads of a parallel region where there is one. */
 static void do_units(const struct box *box, int64_t n)
 {
 	CPA_OMP(omp for schedule(static) nowait)
-	for (int64_t at = 0; at < n; at++)
-		do_unit(box, at);
+	for (int64_t span = 0; span < n; span += SPAN)
+		do_span(box, span, least(span + SPAN, n));
 	if (box->stream)
 		cpa_move()->fence();
 }
