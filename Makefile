@@ -207,7 +207,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify install uninstall clean help
+.PHONY: all deps verify test check bench-verify bench-kernels install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -243,6 +243,14 @@ check: $(B)/cpattn
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
+
+# One set of instructions after the other, where the machine has it.
+bench-kernels: $(B)/bench_kernels
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_kernels none 2>&1 | grep -q 'no part'; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_kernels || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -334,6 +342,7 @@ help:
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
 #: bench-verify  how long verification takes
+#: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:
