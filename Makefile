@@ -210,7 +210,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify bench-copies install uninstall clean help
+.PHONY: all deps verify test check bench-verify bench-kernels bench-copies install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -249,6 +249,14 @@ bench-verify: $(B)/bench_verify $(B)/cpattn
 
 bench-copies: $(B)/bench_copies
 	@OMP_WAIT_POLICY=passive $(B)/bench_copies
+
+# One set of instructions after the other, where the machine has it.
+bench-kernels: $(B)/bench_kernels
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_kernels none 2>&1 | grep -q 'no part'; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_kernels || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -341,6 +349,7 @@ help:
 #:               problems (takes long)
 #: bench-verify  how long verification takes
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
+#: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

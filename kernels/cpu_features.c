@@ -5,6 +5,7 @@
  * registers and, for tiles, has granted them to this process.
  */
 #define _DEFAULT_SOURCE /* syscall() */
+#include "kernels/attend_unit.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/move.h"
@@ -22,10 +23,10 @@
 #endif
 
 static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
-	[CPA_CPU_GENERIC] = {.name = "generic", .move = &cpa_move_generic},
+	[CPA_CPU_GENERIC] = {"generic", &cpa_attend_generic, &cpa_move_generic},
 #if CPA_CPU_X86
-	[CPA_CPU_AVX2] = {.name = "avx2", .move = &cpa_move_avx2},
-	[CPA_CPU_AVX512] = {.name = "avx512", .move = &cpa_move_avx512},
+	[CPA_CPU_AVX2] = {"avx2", &cpa_attend_avx2, &cpa_move_avx2},
+	[CPA_CPU_AVX512] = {"avx512", &cpa_attend_avx512, &cpa_move_avx512},
 #else
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
@@ -85,7 +86,7 @@ const char *cpa_cpu_lacks(enum cpa_cpu set)
 {
 	if (set == CPA_CPU_GENERIC)
 		return NULL;
-	if (!rows[set].move)
+	if (!rows[set].attend)
 		return "this build has no kernels for it";
 	switch (set) {
 	case CPA_CPU_AVX2:
