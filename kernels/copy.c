@@ -172,8 +172,8 @@ static void fill_rows(const struct box *box, const struct unit *unit)
 	int64_t step = box->axis[box->line].dst * (int64_t)box->to;
 
 	for (int64_t i = 0; i < unit->n; i++)
-		cpa_move()->fill(unit->dst + i * step, box->bits,
-			(size_t)unit->length * box->to, box->stream);
+		cpa_move()->fill(
+			unit->dst + i * step, box->bits, (size_t)unit->length * box->to);
 }
 
 /* Where a unit lies: piece of the runs, block of the line axis, indices of the other two. */

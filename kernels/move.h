@@ -36,8 +36,8 @@ struct cpa_move_sum {
 struct cpa_move_kernels {
 	void (*copy)(const struct cpa_move_rows *rows, bool stream);
 	void (*fence)(void);
-	/* Repeats pattern, which is a whole number of elements; memory aligned to an element. */
-	void (*fill)(void *memory, uint64_t pattern, size_t nbytes, bool stream);
+	/* Repeats pattern, which is a whole number of elements, as nbytes is. */
+	void (*fill)(void *memory, uint64_t pattern, size_t nbytes);
 	/* [to][from]: n numbers, bits equal to those of cpa_convert(); NULL for to == from. */
 	void (*convert[4][4])(void *dst, const void *src, int64_t n);
 	/*

@@ -139,7 +139,7 @@ static void fence(void)
 
 /* ---- one pattern everywhere ---- */
 
-static void fill(void *memory, uint64_t pattern, size_t nbytes, bool stream)
+static void fill(void *memory, uint64_t pattern, size_t nbytes)
 {
 	char *at = memory, *end = at + nbytes;
 	vec all;
@@ -152,21 +152,12 @@ static void fill(void *memory, uint64_t pattern, size_t nbytes, bool stream)
 		memcpy(at, &pattern, (size_t)(end - at));
 		return;
 	}
-#if CPA_CPU_X86
-	if (stream && nbytes > 2 * LINE) {
-		__m128i piece = _mm_set1_epi64x((int64_t)pattern);
-
-		for (int i = 0; i < LINE / WIDTH; i++)
-			store(at + i * WIDTH, all);
-		at += LINE - (uintptr_t)at % LINE;
-		for (; end - at >= LINE; at += LINE) {
-			UNROLL
-			for (int i = 0; i < LINE; i += 16)
-				_mm_stream_si128((__m128i *)(at + i), piece);
-		}
+	for (; end - at >= 4 * WIDTH; at += 4 * WIDTH) {
+		store(at, all);
+		store(at + WIDTH, all);
+		store(at + 2 * WIDTH, all);
+		store(at + 3 * WIDTH, all);
 	}
-#endif
-	(void)stream;
 	for (; end - at >= WIDTH; at += WIDTH)
 		store(at, all);
 	/* The pattern is whole elements, so its end lies where the memory's does. */
