@@ -3,7 +3,7 @@
  * conversions of runs against those of single numbers.
  */
 #include "kernels/host.h"
-#include "kernels/test_memory.h"
+#include "kernels/test_sets.h"
 
 #include <math.h>
 
@@ -192,7 +192,7 @@ int main(void)
 
 	if (cpa_device_create("cpu", &device, &error))
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = run_in_each_set(tests, sizeof tests / sizeof tests[0]);
 	cpa_device_destroy(device);
 	return failed;
 }

@@ -2,7 +2,7 @@
  * test_merge_kernel.c - MERGE of the host devices: identities bit for bit, and long double.
  */
 #include "kernels/kernels.h"
-#include "kernels/test_memory.h"
+#include "kernels/test_sets.h"
 
 #include <float.h>
 #include <math.h>
@@ -374,7 +374,7 @@ int main(void)
 
 	if (cpa_device_create("cpu", &device, &error))
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = run_in_each_set(tests, sizeof tests / sizeof tests[0]);
 	cpa_device_destroy(device);
 	return failed;
 }
