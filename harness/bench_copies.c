@@ -123,7 +123,8 @@ static void transpose(const struct item *item, bool back)
 	int64_t dim = item->row / 2, S = (int64_t)arena->nbytes / item->row / H;
 	struct cpa_array by_token = {NULL, CPA_DTYPE_BF16, H * dim, S * H * dim, dim};
 	struct cpa_array by_head = {NULL, CPA_DTYPE_BF16, dim, S * H * dim, S * dim};
-	struct cpa_copy copy = {back ? by_token : by_head, back ? by_head : by_token, S, 1, H, dim, 0};
+	struct cpa_copy copy = {
+		back ? by_token : by_head, back ? by_head : by_token, S, 1, H, dim, 0};
 	struct cpa_error error;
 
 	copy.dst.data = arena->a;
@@ -145,8 +146,8 @@ static void run_convert(const struct item *item)
 {
 	const struct arena *arena = item->arena;
 	int64_t n = (int64_t)arena->nbytes / 8;
-	struct cpa_copy copy = {{arena->a, item->to, n, n, n}, {arena->b, item->from, n, n, n}, 1, 1,
-		1, n, 0};
+	struct cpa_copy copy = {
+		{arena->a, item->to, n, n, n}, {arena->b, item->from, n, n, n}, 1, 1, 1, n, 0};
 	struct cpa_error error;
 
 	must(device->ops->copy(device, 0, &copy, &error), &error);
@@ -203,7 +204,8 @@ static struct item *add(struct list *list, const char *name, void (*run)(const s
 
 	if (list->n > MAX_ITEMS)
 		abort();
-	*item = (struct item){.name = name, .run = run, .arena = arena, .isa = isa, .bytes = bytes};
+	*item = (struct item){
+		.name = name, .run = run, .arena = arena, .isa = isa, .bytes = bytes};
 	return item;
 }
 
@@ -242,7 +244,8 @@ static void print(const struct list *list, bool large)
 			: row            ? best_memcpy
 					 : yardstick(list, false, false);
 
-		printf("  %-34s %-8s %7.1f", item->name, item->isa ? item->isa : "", item->best * 1e-9);
+		printf("  %-34s %-8s %7.1f", item->name, item->isa ? item->isa : "",
+			item->best * 1e-9);
 		if (over > 0)
 			printf("  %5.2f", item->best / over);
 		if (item->isa && item->least > 0)
@@ -353,7 +356,8 @@ int main(void)
 	nthreads = omp_get_max_threads();
 	omp_set_num_threads(1);
 #endif
-	printf("# GB/s read and written (merge: 12 bytes a number of fp32); best of %d, interleaved\n",
+	printf("# GB/s read and written (merge: 12 bytes a number of fp32); best of %d, "
+	       "interleaved\n",
 		REPEATS);
 	small = make_arena("arrays of 240 KiB, in L2", 240 << 10);
 	large = make_arena("arrays of 30 MiB", 30 << 20);

@@ -212,7 +212,8 @@ static void do_span(const struct box *box, int64_t first, int64_t end)
 		slow = first / npieces / nfast % nslow, j = first / npieces / nfast / nslow;
 
 	for (int64_t at = first; at < end; at++) {
-		struct place place = {piece, box->tiled ? slow : fast, box->tiled ? fast : slow, j};
+		struct place place = {
+			piece, box->tiled ? slow : fast, box->tiled ? fast : slow, j};
 
 		do_unit(box, &place);
 		if (++piece < npieces)
@@ -228,14 +229,24 @@ static void do_span(const struct box *box, int64_t first, int64_t end)
 	}
 }
 
-/* Shared by the threads of a parallel region where there is one. */
-static void do_units(const struct box *box, int64_t n)
+/* Not a loop that threads share: the caller may be one of several that copy at once. */
+static void do_alone(const struct box *box, int64_t n)
 {
-	CPA_OMP(omp for schedule(static) nowait)
-	for (int64_t span = 0; span < n; span += SPAN)
-		do_span(box, span, least(span + SPAN, n));
+	do_span(box, 0, n);
 	if (box->stream)
 		cpa_move()->fence();
+}
+
+static void do_with_threads(const struct box *box, int64_t n)
+{
+	CPA_OMP(omp parallel)
+	{
+		CPA_OMP(omp for schedule(static) nowait)
+		for (int64_t span = 0; span < n; span += SPAN)
+			do_span(box, span, least(span + SPAN, n));
+		if (box->stream)
+			cpa_move()->fence();
+	}
 }
 
 static uint64_t repeated(enum cpa_dtype dtype, double value)
@@ -271,12 +282,10 @@ enum cpa_status cpa_host_copy(struct cpa_device *device, int queue, const struct
 	join_axes(&box);
 	cut_units(&box, nbytes);
 	nunits = box.npieces * box.nblocks * box.axis[!box.line].n * box.axis[2].n;
-	if (nbytes < CPA_MOVE_PARALLEL_FROM) {
-		do_units(&box, nunits);
-		return CPA_OK;
-	}
-	CPA_OMP(omp parallel)
-	do_units(&box, nunits);
+	if (nbytes < CPA_MOVE_PARALLEL_FROM)
+		do_alone(&box, nunits);
+	else
+		do_with_threads(&box, nunits);
 	return CPA_OK;
 }
 

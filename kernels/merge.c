@@ -318,7 +318,8 @@ enum cpa_status cpa_host_merge(struct cpa_device *device, int queue,
 		return CPA_OK;
 	if (merge->sink) {
 		/* Only read, through a pointer that arrays of targets have too. */
-		job.lse_b = (struct cpa_array){(void *)(uintptr_t)merge->sink, CPA_DTYPE_FP64, 0, 0, 1};
+		job.lse_b = (struct cpa_array){
+			(void *)(uintptr_t)merge->sink, CPA_DTYPE_FP64, 0, 0, 1};
 		job.o_b = (struct cpa_array){NULL, a->dtype, 0, 0, 0};
 	}
 	job.axis[0] = (struct axis){

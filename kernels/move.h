@@ -41,14 +41,16 @@ struct cpa_move_kernels {
 	/* [to][from]: n numbers, bits equal to those of cpa_convert(); NULL for to == from. */
 	void (*convert[4][4])(void *dst, const void *src, int64_t n);
 	/*
-	 * n pairs of lse, finite or NaN: weights exp(lse_a - max) and exp(lse_b - max) over their
-	 * sum in a and b, max + log of the sum in lse.  All [CPA_MOVE_ROWS]; what lies beyond n is
-	 * read and written up to a whole vector, and means nothing.
+	 * n pairs of lse, finite or NaN: weights exp(lse_a - max) and exp(lse_b - max) over
+	 * their sum in a and b, max + log of the sum in lse.  All [CPA_MOVE_ROWS]; what lies
+	 * beyond n is read and written up to a whole vector, and means nothing.
 	 */
 	void (*weigh)(const float *lse_a, const float *lse_b, float *lse, float *a, float *b,
 		int n);
-	/* weigh() and sum_float() of all rows at once: weights are computed while rows pass.  lse may
-	 * be lse_a.  False, and nothing has changed, where some lse is -inf. */
+	/*
+	 * weigh() and sum_float() of all rows at once: weights are computed while rows pass.
+	 * lse may be lse_a.  False, and nothing has changed, where some lse is -inf.
+	 */
 	bool (*merge)(const struct cpa_move_sum *rows, const float *lse_a, const float *lse_b,
 		float *lse);
 	/* No fused multiply-add: merge(x, y) and merge(y, x) have the same bits. */

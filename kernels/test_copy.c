@@ -154,6 +154,35 @@ static void large_boxes_are_transposed_whole(void **state)
 		}
 }
 
+/* Several threads, each with copies of its own, small and large. */
+static void copies_of_several_threads_do_not_mix(void **state)
+{
+	enum { N = 8, ROWS = 40, DIM = 9 };
+	static float from[N][ROWS * DIM], to[N][ROWS * DIM];
+	int failed = 0;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		for (int k = 0; k < ROWS * DIM; k++)
+			from[i][k] = (float)(i * ROWS * DIM + k);
+	for (int repeat = 0; repeat < 50; repeat++) {
+		memset(to, 0xff, sizeof to);
+		CPA_OMP(omp parallel for num_threads(4) reduction(+ : failed))
+		for (int i = 0; i < N; i++) {
+			struct cpa_copy copy = {{to[i], CPA_DTYPE_FP32, DIM, 0, 8 * DIM},
+				{from[i], CPA_DTYPE_FP32, 5 * DIM, 0, DIM}, 8, 1, 5, DIM, 0};
+			struct cpa_error error;
+
+			failed += device->ops->copy(device, 0, &copy, &error) != CPA_OK;
+		}
+		assert_int_equal(failed, 0);
+		for (int i = 0; i < N; i++)
+			for (int row = 0; row < ROWS; row++)
+				assert_memory_equal(to[i] + (row % 5 * 8 + row / 5) * DIM,
+					from[i] + row * DIM, DIM * sizeof(float));
+	}
+}
+
 static void an_empty_box_copies_nothing(void **state)
 {
 	struct cpa_copy copy = {{NULL, CPA_DTYPE_FP32, 1, 1, 1},
@@ -225,6 +254,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_box_arrives_and_nothing_around_it_changes),
 		cmocka_unit_test(large_boxes_are_transposed_whole),
+		cmocka_unit_test(copies_of_several_threads_do_not_mix),
 		cmocka_unit_test(an_empty_box_copies_nothing),
 		cmocka_unit_test(every_pattern_of_16_bits_converts_as_one_number_does),
 		cmocka_unit_test(fp32_and_fp64_convert_as_one_number_does),

@@ -406,6 +406,8 @@ static void try_rows(uint64_t *seed, const enum cpa_dtype dtypes[4], int64_t n, 
 /* Whatever else is merged at the same time, and by however many threads: all mixes of dtypes. */
 static void a_row_is_merged_as_it_would_be_alone(void **state)
 {
+	static const enum cpa_dtype fp32[4] = {
+		CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32};
 	uint64_t seed = 8;
 
 	(void)state;
@@ -418,11 +420,9 @@ static void a_row_is_merged_as_it_would_be_alone(void **state)
 			try_rows(&seed, dtypes, n, random_int(&seed, 1, 70));
 	}
 	for (int64_t n = 0; n <= 70; n++)
-		try_rows(&seed, (enum cpa_dtype[4]){CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32,
-					CPA_DTYPE_FP32}, n, n % 7 == 0 ? 128 : n % 5 == 0 ? 64 : n + 1);
+		try_rows(&seed, fp32, n, n % 7 == 0 ? 128 : n % 5 == 0 ? 64 : n + 1);
 	for (int64_t n = 511; n < 4000; n += 1200)
-		try_rows(&seed, (enum cpa_dtype[4]){CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32,
-					CPA_DTYPE_FP32}, n, 128);
+		try_rows(&seed, fp32, n, 128);
 }
 
 /* Poison must not be merged away: a NaN in either lse is NaN in o and lse. */

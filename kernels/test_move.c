@@ -129,7 +129,8 @@ static void sums_have_the_bits_of_the_generic_ones(void **state)
 	for (int64_t dim = 1; dim <= 140; dim++) {
 		int64_t step = dim + dim % 3, step_b = dim + dim % 2;
 		size_t nbytes = (size_t)((N - 1) * step + dim) * 4;
-		struct guarded o = guarded_alloc(nbytes, 0xff), same = guarded_alloc(nbytes, 0xff);
+		struct guarded o = guarded_alloc(nbytes, 0xff);
+		struct guarded same = guarded_alloc(nbytes, 0xff);
 		struct guarded b =
 			guarded_alloc((size_t)((N - 1) * step_b + dim) * 4, 0xff);
 		float la[ROWS], lb[ROWS], lse[ROWS], wa[ROWS], wb[ROWS];

@@ -18,9 +18,10 @@ static inline int run_in_each_set(const struct CMUnitTest *tests, size_t n)
 
 	for (int set = 0; set < CPA_NCPUS; set++) {
 		const char *name = cpa_cpu_name((enum cpa_cpu)set);
+		const char *lack = cpa_cpu_lacks((enum cpa_cpu)set);
 
-		if (cpa_cpu_lacks((enum cpa_cpu)set)) {
-			printf("%s cannot run here: %s\n", name, cpa_cpu_lacks((enum cpa_cpu)set));
+		if (lack) {
+			printf("%s cannot run here: %s\n", name, lack);
 			continue;
 		}
 		if (cpa_cpu_select(name, &error))

@@ -307,6 +307,47 @@ static void a_box_is_poison_again_before_it_is_written_again(void **state)
 	free_rig(&rig);
 }
 
+/* Each rank gets the other's FROM in TO, over which a copy that does nothing goes. */
+static void what_a_message_wrote_is_poison_before_it_is_written_again(void **state)
+{
+	const struct cpa_exec_options options = { .poison = true };
+	struct rig rig = make_rig(2);
+
+	(void)state;
+	rig.ops.copy = do_nothing;
+	rig.device->ops = &rig.ops;
+	for (int r = 0; r < 2; r++) {
+		struct cpa_schedule *s = rig.schedules[r];
+		struct cpa_operand from, to;
+
+		for (int i = FROM; i <= TO; i++)
+			add_buffer(s, i == FROM ? CPA_ROLE_INPUT : CPA_ROLE_WORK,
+				CPA_LAYOUT_SBHD, CPA_DTYPE_FP64, 6, CPA_TENSOR_Q);
+		from = (struct cpa_operand){ .box = cpa_box_all(s, FROM) };
+		to = (struct cpa_operand){ .box = cpa_box_all(s, TO) };
+		cpa_schedule_begin(s, CPA_QUEUE_COMM);
+		cpa_schedule_add(s,
+			&(struct cpa_op){ .kind = CPA_OP_SEND,
+				.peer = 1 - r,
+				.nreads = 1,
+				.reads = &from });
+		cpa_schedule_add(s,
+			&(struct cpa_op){ .kind = CPA_OP_RECV,
+				.peer = 1 - r,
+				.nwrites = 1,
+				.writes = &to });
+		cpa_schedule_end(s);
+		add_copy(s, 0, 6);
+	}
+	make_execs(&rig, &options);
+	for (int r = 0; r < 2; r++)
+		memset(cpa_exec_memory(rig.execs[r], FROM), 0,
+			(size_t)cpa_buffer_nbytes(&rig.schedules[r]->buffers[FROM]));
+	assert_int_equal(cpa_fake_run(rig.world, rig.execs, &error), CPA_OK);
+	assert_int_equal(poisoned_tokens(&rig), 0x3f);
+	free_rig(&rig);
+}
+
 /* TO as a whole when it is made and at each reset; the boxes meet none that were written. */
 static void a_box_that_nobody_wrote_is_poisoned_once(void **state)
 {
@@ -353,6 +394,7 @@ int main(void)
 		cmocka_unit_test(a_copy_of_nothing_is_the_identity_partial),
 		cmocka_unit_test(a_merge_may_go_elsewhere),
 		cmocka_unit_test(a_box_is_poison_again_before_it_is_written_again),
+		cmocka_unit_test(what_a_message_wrote_is_poison_before_it_is_written_again),
 		cmocka_unit_test(a_box_that_nobody_wrote_is_poisoned_once),
 		cmocka_unit_test(with_hooks_every_box_is_poisoned),
 	};
