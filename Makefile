@@ -248,7 +248,11 @@ bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
 
 bench-copies: $(B)/bench_copies
-	@OMP_WAIT_POLICY=passive $(B)/bench_copies
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_copies none 2>/dev/null; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_copies || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
 
 # One set of instructions after the other, where the machine has it.
 bench-kernels: $(B)/bench_kernels

@@ -10,14 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-#include "kernels/cpu.h"
-#include "kernels/host.h"
-#include "kernels/move.h"
+#include "harness/peak.h"
+#include "kernels/kernels.h"
 #include "sim/sim.h"
 
 enum { REPEATS = 15, MAX_ITEMS = 48, D = 128, H = 24 };
@@ -34,7 +32,7 @@ struct item {
 	const char *name;
 	void (*run)(const struct item *item);
 	struct arena *arena;
-	const char *isa;    /* NULL: not ours */
+	bool ours;
 	int64_t row;        /* bytes of a row, of those that have some */
 	double bytes;       /* read and written by a call */
 	double least, aim;  /* of the ratio */
@@ -42,15 +40,12 @@ struct item {
 	enum cpa_dtype to, from;
 };
 
+/* Bytes a second, read and written. */
+struct limits {
+	double copy, stream;
+};
+
 static struct cpa_device *device;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void must(enum cpa_status status, const struct cpa_error *error)
 {
@@ -75,32 +70,6 @@ static void *memory_of(size_t nbytes)
 static void run_memcpy(const struct item *item)
 {
 	memcpy(item->arena->a, item->arena->b, item->arena->nbytes);
-}
-
-/* Whole arrays, threads sharing them where there is more than one. */
-static void copy_whole(const struct item *item, bool stream)
-{
-	enum { PARTS = 16 };
-	size_t part = item->arena->nbytes / PARTS;
-
-	CPA_OMP(omp parallel for schedule(static) if (item->arena->nbytes > (1 << 20)))
-	for (int i = 0; i < PARTS; i++) {
-		struct cpa_move_rows rows = {item->arena->a + (size_t)i * part,
-			item->arena->b + (size_t)i * part, 0, 0, 1, part, NULL};
-
-		cpa_move()->copy(&rows, stream);
-		cpa_move()->fence();
-	}
-}
-
-static void run_loop(const struct item *item)
-{
-	copy_whole(item, false);
-}
-
-static void run_stream(const struct item *item)
-{
-	copy_whole(item, true);
 }
 
 static void run_merge(const struct item *item)
@@ -167,29 +136,29 @@ static void run_poison(const struct item *item)
 
 /* ---- measuring ---- */
 
-static void measure(struct item *items, int n)
+static void measure(struct item *items, int n, struct cpa_peak_space *space,
+	struct limits *limits)
 {
 	const double least_seconds = 1e-3;
-	struct cpa_error error;
 
-	for (int repeat = 0; repeat < REPEATS; repeat++)
+	for (int repeat = 0; repeat < REPEATS; repeat++) {
+		limits->copy = fmax(limits->copy, cpa_peak_copy(space));
+		limits->stream = fmax(limits->stream, cpa_peak_stream(space));
 		for (int i = 0; i < n; i++) {
 			struct item *item = &items[i];
 			double start, seconds;
 			int ncalls = 0;
 
-			must(cpa_cpu_select(item->isa, &error), &error);
 			item->run(item);
-			start = now();
+			start = cpa_now();
 			do {
 				item->run(item);
 				ncalls++;
-				seconds = now() - start;
+				seconds = cpa_now() - start;
 			} while (seconds < least_seconds);
-			if (item->best < item->bytes * ncalls / seconds)
-				item->best = item->bytes * ncalls / seconds;
+			item->best = fmax(item->best, item->bytes * ncalls / seconds);
 		}
-	must(cpa_cpu_select(NULL, &error), &error);
+	}
 }
 
 struct list {
@@ -198,86 +167,42 @@ struct list {
 };
 
 static struct item *add(struct list *list, const char *name, void (*run)(const struct item *),
-	struct arena *arena, const char *isa, double bytes)
+	struct arena *arena, bool ours, double bytes)
 {
 	struct item *item = &list->at[list->n++];
 
 	if (list->n > MAX_ITEMS)
 		abort();
 	*item = (struct item){
-		.name = name, .run = run, .arena = arena, .isa = isa, .bytes = bytes};
+		.name = name, .run = run, .arena = arena, .ours = ours, .bytes = bytes};
 	return item;
 }
 
-static void add_target(struct item *item, bool gated, double least, double aim)
-{
-	item->least = gated ? least : 0;
-	item->aim = aim;
-}
-
-/* The largest rate of the items that are not ours; those of row > 0 only if such are asked. */
-static double yardstick(const struct list *list, bool streaming, bool setting)
-{
-	double best = 0;
-
-	for (int i = 0; i < list->n; i++) {
-		const struct item *item = &list->at[i];
-		bool stream = item->run == run_stream, set = item->run == run_memset;
-
-		if (item->isa || set != setting || (streaming && !stream))
-			continue;
-		best = item->best > best ? item->best : best;
-	}
-	return best;
-}
-
-static void print(const struct list *list, bool large)
-{
-	double best_memcpy = list->at[0].best;
-
-	for (int i = 0; i < list->n; i++) {
-		const struct item *item = &list->at[i];
-		bool set = item->run == run_poison, row = item->row > 0;
-		double over = !item->isa ? 0
-			: set            ? yardstick(list, false, true)
-			: large          ? yardstick(list, true, false)
-			: row            ? best_memcpy
-					 : yardstick(list, false, false);
-
-		printf("  %-34s %-8s %7.1f", item->name, item->isa ? item->isa : "",
-			item->best * 1e-9);
-		if (over > 0)
-			printf("  %5.2f", item->best / over);
-		if (item->isa && item->least > 0)
-			printf("   at least %.1f, aim %.1f", item->least, item->aim);
-		printf("\n");
-	}
-}
-
-/* Ours with one instruction set; targets are for the one that is picked. */
-static void add_set(struct list *list, struct arena *arena, const char *isa, bool picked)
+static void add_moves(struct list *list, struct arena *arena)
 {
 	static const char *const names[2][2] = {
 		{"[S,H] to [H,S], rows of 256 B", "[H,S] to [S,H], rows of 256 B"},
 		{"[S,H] to [H,S], rows of 512 B", "[H,S] to [S,H], rows of 512 B"}};
 	bool large = arena->nbytes > 1 << 20;
 	double n = (double)arena->nbytes;
+	struct item *item = add(list, "merge in place", run_merge, arena, true, 3 * n);
 
-	add_target(add(list, "merge in place", run_merge, arena, isa, 3 * n), picked,
-		large ? 0.7 : 1.0, large ? 0.8 : 1.2);
+	item->least = large ? 0.7 : 1.0;
+	item->aim = large ? 0.8 : 1.2;
 	for (int i = 0; i < 4; i++) {
 		int64_t row = i < 2 ? 256 : 512;
 		double bytes = 2 * floor(n / (double)(row * H)) * (double)(row * H);
-		struct item *item = add(list, names[i / 2][i % 2],
-			i % 2 ? run_to_tokens : run_to_heads, arena, isa, bytes);
 
+		item = add(list, names[i / 2][i % 2], i % 2 ? run_to_tokens : run_to_heads, arena,
+			true, bytes);
 		item->row = row;
-		add_target(item, picked, large ? 0.9 : 0.7, large ? 1.1 : 0.8);
+		item->least = large ? 0.9 : 0.7;
+		item->aim = large ? 1.1 : 0.8;
 	}
-	add(list, "poison", run_poison, arena, isa, n);
+	add(list, "poison", run_poison, arena, true, n);
 }
 
-static void add_conversions(struct list *list, struct arena *arena, const char *isa)
+static void add_conversions(struct list *list, struct arena *arena)
 {
 	static char names[4][4][32];
 
@@ -292,39 +217,76 @@ static void add_conversions(struct list *list, struct arena *arena, const char *
 			snprintf(names[to][from], sizeof names[to][from], "%s to %s",
 				cpa_dtype_name((enum cpa_dtype)from),
 				cpa_dtype_name((enum cpa_dtype)to));
-			item = add(list, names[to][from], run_convert, arena, isa,
+			item = add(list, names[to][from], run_convert, arena, true,
 				(double)(arena->nbytes / 8) * size);
 			item->to = (enum cpa_dtype)to;
 			item->from = (enum cpa_dtype)from;
 		}
 }
 
+/* What a line is compared with: the title says so. */
+static double yardstick(const struct list *list, const struct item *item, bool large,
+	const struct limits *limits)
+{
+	double by_memcpy = list->at[0].best, by_memset = list->at[1].best;
+
+	if (!item->ours)
+		return 0;
+	if (item->run == run_poison)
+		return by_memset;
+	if (large)
+		return limits->stream;
+	return item->row > 0 ? by_memcpy : fmax(by_memcpy, limits->copy);
+}
+
+static void print_line(const char *name, double rate, double over)
+{
+	printf("  %-34s %7.1f", name, rate * 1e-9);
+	if (over > 0)
+		printf("  %5.2f", rate / over);
+}
+
+static void print(const struct list *list, bool large, const struct limits *limits)
+{
+	print_line("copy, the best of ordinary stores", limits->copy, 0);
+	printf("\n");
+	print_line("copy, streaming stores", limits->stream, 0);
+	printf("\n");
+	for (int i = 0; i < list->n; i++) {
+		const struct item *item = &list->at[i];
+
+		print_line(item->name, item->best, yardstick(list, item, large, limits));
+		if (item->least > 0)
+			printf("   at least %.1f, aim %.1f", item->least, item->aim);
+		printf("\n");
+	}
+}
+
 static void compare(struct arena *arena, int nthreads)
 {
 	struct list list = {.n = 0};
+	struct limits limits = {0, 0};
 	bool large = arena->nbytes > 1 << 20;
 	double n = (double)arena->nbytes;
-	const char *picked = cpa_cpu_kernels()->name;
+	struct cpa_peak_space *space =
+		cpa_peak_space_create(arena->nbytes / (size_t)nthreads, nthreads);
 
-	add(&list, "memcpy", run_memcpy, arena, NULL, 2 * n);
-	add(&list, "copy, vector loop", run_loop, arena, NULL, 2 * n);
-	add(&list, "copy, streaming stores", run_stream, arena, NULL, 2 * n);
-	add(&list, "memset", run_memset, arena, NULL, n);
-	for (int set = 0; set < CPA_NCPUS; set++) {
-		const char *isa = cpa_cpu_name((enum cpa_cpu)set);
-		bool here = !strcmp(isa, picked);
-
-		if (!cpa_cpu_lacks((enum cpa_cpu)set) && (here || nthreads == 1))
-			add_set(&list, arena, isa, here);
+	if (!space) {
+		fprintf(stderr, "bench_copies: out of memory\n");
+		exit(2);
 	}
+	add(&list, "memcpy", run_memcpy, arena, false, 2 * n);
+	add(&list, "memset", run_memset, arena, false, n);
+	add_moves(&list, arena);
 	if (!large)
-		add_conversions(&list, arena, picked);
-	measure(list.at, list.n);
-	printf("%s, %d thread%s\n", arena->title, nthreads, nthreads > 1 ? "s" : "");
-	printf("  %-34s %-8s %7s  ratio to %s\n", "", "set", "GB/s",
+		add_conversions(&list, arena);
+	measure(list.at, list.n, space, &limits);
+	cpa_peak_space_destroy(space);
+	printf("%s, %d thread%s\n  %-34s %7s  ratio to %s\n", arena->title, nthreads,
+		nthreads > 1 ? "s" : "", "", "GB/s",
 		large ? "the streaming copy (poison: to memset)"
 		      : "the best copy (rows: to memcpy; poison: to memset)");
-	print(&list, large);
+	print(&list, large, &limits);
 }
 
 static struct arena make_arena(const char *title, size_t nbytes)
@@ -345,17 +307,26 @@ static struct arena make_arena(const char *title, size_t nbytes)
 	return arena;
 }
 
-int main(void)
+/* An argument: only whether the device can be had. */
+int main(int argc, char **argv)
 {
 	struct cpa_error error;
 	struct arena small, large;
+	char kernels[800];
 	int nthreads = 1;
 
+	(void)argv;
 	must(cpa_device_create("cpu", &device, &error), &error);
+	if (argc > 1) {
+		cpa_device_destroy(device);
+		return 0;
+	}
 #ifdef _OPENMP
 	nthreads = omp_get_max_threads();
 	omp_set_num_threads(1);
 #endif
+	cpa_cpu_describe(kernels, sizeof kernels);
+	printf("# %.*s\n", (int)strcspn(kernels, ";"), kernels);
 	printf("# GB/s read and written (merge: 12 bytes a number of fp32); best of %d, "
 	       "interleaved\n",
 		REPEATS);

@@ -1,6 +1,6 @@
 /*
- * move_convert.h - conversions between the dtypes, part of move_template.h, which includes it once
- * for each instruction set.
+ * move_convert.h - conversions between the dtypes: a part of move_template.h, which includes it
+ * once for each instruction set.
  */
 CPA_INLINE float float_of(uint32_t bits)
 {
