@@ -19,6 +19,7 @@ enum { MOST_PRINTED = 8, MOST_DRAWN = 64 };
 struct plan {
 	const struct cpa_options *options;
 	struct cpa_plan_targets targets;
+	struct cpa_plan_model_members members;
 	const struct cpa_plan_target
 		*target; /* the one whose configurations are being visited */
 	struct cpa_result_list list;
@@ -400,6 +401,10 @@ static int run(struct plan *plan)
 		status = count_configs(plan);
 	if (status == CPA_OK && !plan->quiet)
 		status = cpa_plan_model_print(stdout, &plan->targets, o, &plan->error);
+	if (plan->targets.model) {
+		plan->list.put_members = cpa_plan_model_put_json;
+		plan->list.context = &plan->members;
+	}
 	for (int i = 0; i < plan->targets.n && status == CPA_OK; i++)
 		status = plan_target(plan, &plan->targets.at[i]);
 	if (status == CPA_OK)
@@ -419,7 +424,7 @@ static bool is_stdout(const char *path)
 
 int cpa_cmd_plan(const struct cpa_options *options)
 {
-	struct plan plan = { .options = options };
+	struct plan plan = { .options = options, .members = { &plan.targets, options } };
 	int status;
 
 	plan.quiet = is_stdout(options->json) || is_stdout(options->junit) ||

@@ -345,6 +345,8 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	put_string(&json, "command", cpa_command_name(options->command));
 	put_machine(&json);
 	put_options(&json, options);
+	if (list->put_members)
+		list->put_members(&json, list->context);
 	cpa_json_key(&json, "results");
 	cpa_json_array(&json);
 	for (int i = 0; i < list->n; i++)
