@@ -232,10 +232,11 @@ static void verify_path(struct cpa_verify_session *s, const char *path)
 
 /* ---- the command ---- */
 
-/* One process a rank. */
+/* One process a rank: configurations of this world and no other. */
 static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error *error)
 {
-	const struct cpa_options *o = s->options;
+	struct cpa_options *o = &s->own_options;
+	enum cpa_status status;
 	if (strcmp(o->comm, "mpi") != 0)
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--comm %s: not built in; fake and mpi run here", o->comm);
@@ -251,7 +252,16 @@ static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--comm mpi runs one process a rank, so --ranks names one world at most, "
 			"and without it the world is all processes");
-	return cpa_world_create("mpi", o->ranks_asked ? (int)o->ranks.at[0] : 0, &s->world, error);
+	status = cpa_world_create("mpi", o->ranks_asked ? (int)o->ranks.at[0] : 0, &s->world, error);
+	if (status != CPA_OK)
+		return status;
+	s->size = cpa_world_size(s->world);
+	o->ranks = (struct cpa_int_list){&s->size, 1};
+	o->ranks_asked = true;
+	/* mpirun gives rank 0 a terminal of its own, wherever the text goes in the end. */
+	if (cpa_mpi_launched())
+		setenv("NO_COLOR", "1", 0);
+	return CPA_OK;
 }
 
 static enum cpa_status prepare(struct cpa_verify_session *s, struct cpa_error *error)
@@ -314,9 +324,9 @@ static int finish(struct cpa_verify_session *s)
 
 int cpa_cmd_verify(const struct cpa_options *options)
 {
-	struct cpa_verify_session s = {
-		.options = options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
+	struct cpa_verify_session s = {.own_options = *options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
 	struct cpa_error error = {""};
+	s.options = &s.own_options;
 	if (options->random > 0 && strcmp(options->comm, "fake") == 0)
 		return cpa_cmd_random(options);
 	if (prepare(&s, &error) != CPA_OK) {

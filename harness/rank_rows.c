@@ -218,32 +218,44 @@ static enum cpa_status compute_head(struct work *w, const struct cpa_problem *pa
 
 /* ---- the device on one rank ------------------------------------------------------------------ */
 
-/* The plan of one rank for these rows.  To the planner they are a sequence of their own that sees all
- * keys; then each ATTEND learns which tokens they are. */
-static enum cpa_status plan_alone(const struct work *w, const struct cpa_problem *part,
-	struct cpa_partition **partition, struct cpa_schedule **schedule, struct cpa_error *error)
+/* These rows as a sequence of their own that sees all keys, cut into the same segments of keys. */
+static struct cpa_problem rows_alone(const struct work *w, const struct cpa_problem *part)
 {
 	struct cpa_problem plain = *part;
-	struct cpa_config config;
-	enum cpa_status status;
+	bool self = part->Sq == part->Skv;
 
 	plain.Sq = w->rows->held.ntokens;
 	plain.rule = (struct cpa_rule){ .sink = part->rule.sink };
 	plain.segments = plain.segments_kv = NULL;
 	plain.nsegments = plain.nsegments_kv = 0;
-	plain.kv_replicated = false;
-	config = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &plain);
+	if (!part->kv_replicated && plain.Sq != plain.Skv) {
+		plain.segments_kv = self ? part->segments : part->segments_kv;
+		plain.nsegments_kv = self ? part->nsegments : part->nsegments_kv;
+	}
+	return plain;
+}
+
+/* The plan of one rank for these rows; each ATTEND then learns which tokens they are.  For all rows it
+ * is the plan that one rank has anyway. */
+static enum cpa_status plan_alone(const struct work *w, const struct cpa_problem *part,
+	struct cpa_partition **partition, struct cpa_schedule **schedule, struct cpa_error *error)
+{
+	bool all = w->rows->held.ntokens == part->Sq;
+	struct cpa_problem problem = all ? *part : rows_alone(w, part);
+	struct cpa_config config = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &problem);
+	enum cpa_status status;
+
 	config.partials = w->rows->partials;
 	config.partial_dtype = w->rows->partial_dtype;
-	status = cpa_partition_create(&plain, &config, partition, error);
+	status = cpa_partition_create(&problem, &config, partition, error);
 	if (status == CPA_OK)
 		status = cpa_plan_create(*partition, 0, schedule, error);
-	for (int i = 0; status == CPA_OK && i < (*schedule)->nops; i++) {
+	for (int i = 0; status == CPA_OK && !all && i < (*schedule)->nops; i++) {
 		struct cpa_op *op = &(*schedule)->ops[i];
 
 		if (op->kind != CPA_OP_ATTEND)
 			continue;
-		assert(op->reads[0].box.ntokens == plain.Sq);
+		assert(op->reads[0].box.ntokens == problem.Sq);
 		op->reads[0].content.tokens = *w->rows->held.tokens;
 	}
 	return status;
@@ -278,8 +290,36 @@ static enum cpa_status download(struct work *w, struct cpa_exec *exec, enum cpa_
 	return status;
 }
 
+/* Keys or values in the order of the buffer: those of replicated segments come last. */
+static enum cpa_status upload_keys(struct work *w, struct cpa_exec *exec,
+	const struct cpa_partition *partition, enum cpa_tensor tensor, struct cpa_error *error)
+{
+	const struct cpa_problem *p = &partition->problem;
+	struct cpa_arena arena;
+	struct cpa_spans tokens;
+	struct cpa_shard shard = { cpa_token_nbytes(p, tensor), p->Skv, { 0, 1 }, &tokens };
+	const char *whole = tensor == CPA_TENSOR_K ? w->k : w->v;
+	enum cpa_status status = CPA_OK;
+	char *ordered = NULL;
+
+	cpa_arena_init(&arena);
+	tokens = cpa_partition_kv_shard(partition, &arena, 0, 0);
+	if (!arena.failed && tokens.n > 1)
+		ordered = room(p->Skv, shard.row_nbytes);
+	if (arena.failed || (tokens.n > 1 && !ordered))
+		status = out_of_memory(error);
+	if (status == CPA_OK && ordered)
+		cpa_shard_gather(&shard, whole, ordered);
+	if (status == CPA_OK)
+		status = upload(w, exec, tensor, ordered ? ordered : whole, error);
+	free(ordered);
+	cpa_arena_fini(&arena);
+	return status;
+}
+
 static enum cpa_status run_alone(struct work *w, struct cpa_exec *exec,
-	struct cpa_fake_world *world, int64_t b, int64_t h, struct cpa_error *error)
+	const struct cpa_partition *partition, struct cpa_fake_world *world, int64_t b, int64_t h,
+	struct cpa_error *error)
 {
 	const struct cpa_problem *p = w->rows->problem;
 	const struct cpa_schedule *schedule = cpa_exec_schedule(exec);
@@ -290,9 +330,9 @@ static enum cpa_status run_alone(struct work *w, struct cpa_exec *exec,
 		(size_t)p->D * element(w), false);
 	status = upload(w, exec, CPA_TENSOR_Q, w->part, error);
 	if (status == CPA_OK)
-		status = upload(w, exec, CPA_TENSOR_K, w->k, error);
+		status = upload_keys(w, exec, partition, CPA_TENSOR_K, error);
 	if (status == CPA_OK)
-		status = upload(w, exec, CPA_TENSOR_V, w->v, error);
+		status = upload_keys(w, exec, partition, CPA_TENSOR_V, error);
 	if (status == CPA_OK)
 		status = cpa_fake_run(world, &exec, error);
 	if (status == CPA_OK)
@@ -318,7 +358,7 @@ static enum cpa_status attend_alone(struct work *w, const struct cpa_problem *pa
 		status = cpa_exec_create(schedule, part, w->rows->device,
 			cpa_fake_world_comm(world, 0), &options, &exec, error);
 	if (status == CPA_OK)
-		status = run_alone(w, exec, world, b,
+		status = run_alone(w, exec, partition, world, b,
 			first * (w->rows->problem->Hq / w->rows->problem->Hkv), error);
 	cpa_exec_destroy(exec);
 	cpa_fake_world_destroy(world);

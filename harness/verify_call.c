@@ -256,8 +256,6 @@ static enum cpa_status verify_processes(struct cpa_verify_call *call,
 	const struct cpa_source *source, struct cpa_error *error)
 {
 	struct cpa_verify_session *s = call->session;
-	int64_t W = cpa_world_size(s->world);
-	struct cpa_options options = *s->options; /* this world and no other */
 	struct cpa_rank_settings settings = {.world = s->world,
 		.device = s->device,
 		.interleavings = s->options->interleavings,
@@ -265,9 +263,7 @@ static enum cpa_status verify_processes(struct cpa_verify_call *call,
 		.source = *source};
 	struct cpa_rank_verifier *verifier;
 	bool *wanted = NULL;
-	options.ranks = (struct cpa_int_list){&W, 1};
-	options.ranks_asked = true;
-	enum cpa_status status = cpa_sweep(&options, call->problem, CPA_ROTATE_CHOICE_ALL,
+	enum cpa_status status = cpa_sweep(s->options, call->problem, CPA_ROTATE_CHOICE_ALL,
 		s->device->fp64_partials, collect, call, error);
 	if (call->failed)
 		status = cpa_fail(

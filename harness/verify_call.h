@@ -11,6 +11,8 @@
 
 struct cpa_verify_session {
 	const struct cpa_options *options;
+	struct cpa_options own_options; /* what options points to: --ranks is the world there is */
+	int64_t size;                   /* of that world */
 	struct cpa_device *device;
 	struct cpa_world *world; /* of processes; NULL: all ranks are in this one */
 	int fault; /* -1: none */
