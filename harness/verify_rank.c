@@ -176,7 +176,8 @@ static enum cpa_status exchange_sizes(struct cpa_rank_run *run, struct cpa_error
 	}
 	free(all);
 	free(sizes);
-	return agree(run, s, error);
+	/* Processes that were not given the same can tell nothing about right or wrong. */
+	return agree(run, s == CPA_MISMATCH ? CPA_INVALID : s, error);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

@@ -19,9 +19,12 @@ struct cpa_world {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static enum cpa_status check_number(int size, int processes, struct cpa_error *error)
+enum cpa_status cpa_world_check_size(
+	const struct cpa_world *world, int size, struct cpa_error *error)
 {
-	if (size == 0 || size == processes)
+	int processes = world->size;
+
+	if (size == processes)
 		return CPA_OK;
 	if (!cpa_mpi_launched())
 		return cpa_fail(error, CPA_UNSUPPORTED,
@@ -56,14 +59,12 @@ static enum cpa_status join(struct cpa_world *world, int size, struct cpa_error 
 		status = cpa_mpi_start(error);
 	if (status == CPA_OK)
 		status = cpa_comm_mpi_create(0, &world->comm, error);
-	if (status == CPA_OK)
-		status = check_number(size, world->comm->size, error);
 	if (status != CPA_OK)
 		return status;
 	world->size = world->comm->size;
 	world->first = world->comm->rank;
 	world->nlocal = 1;
-	return CPA_OK;
+	return size == 0 ? CPA_OK : cpa_world_check_size(world, size, error);
 }
 
 enum cpa_status cpa_world_create(

@@ -21,6 +21,8 @@ struct cpa_world;
  */
 enum cpa_status cpa_world_create(const char *comm, int size, struct cpa_world **world,
 	struct cpa_error *error);
+/* Whether it is a world of `size` ranks; the text of CPA_UNSUPPORTED says how to start one. */
+enum cpa_status cpa_world_check_size(const struct cpa_world *world, int size, struct cpa_error *error);
 /* NULL is allowed.  Executors go first.  The processes stay joined, so that another world may be made;
  * they part in cpa_mpi_stop(), which main() calls. */
 void cpa_world_destroy(struct cpa_world *world);

@@ -3,6 +3,7 @@
  * itself, once for each case; started by mpirun it is one rank of a case.
  */
 #include "sim/sim.h"
+#include "sim/test_mpi.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -340,24 +341,6 @@ static void without_mpi_a_sentence_says_what_to_install(void **state)
 	cpa_mpi_stop();
 }
 
-/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of ours. */
-static void set_environment(void)
-{
-	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-	setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-}
-
-#if __has_include(<sanitizer/lsan_interface.h>)
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-	return "leak:libmpi\nleak:libopen-rte\nleak:libopen-pal\nleak:libpmix\nleak:mca_\nleak:libhwloc\n";
-}
-#endif
-
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -386,9 +369,7 @@ int main(int argc, char **argv)
 		return cmocka_run_group_tests(none, NULL, NULL);
 	self = argv[0];
 	set_environment();
-	has_mpirun = system("mpirun --version >/dev/null 2>&1") == 0;
-	if (!has_mpirun)
-		fprintf(stderr, "there is no mpirun: tests among processes are skipped\n");
+	has_mpirun = find_mpirun();
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	cpa_mpi_stop();
 	return failed;
