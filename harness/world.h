@@ -46,6 +46,9 @@ struct cpa_comm *cpa_world_comm(struct cpa_world *world, int rank);
 enum cpa_status cpa_world_run(struct cpa_world *world, struct cpa_exec **execs, enum cpa_fake_mode mode,
 	uint64_t seed, struct cpa_error *error);
 
+/* For cpa_exec_step(), where somebody steps by hand: messages go before computing. */
+extern const uint64_t cpa_world_messages_first;
+
 /* Returns when every process has called it.  COLLECTIVE. */
 enum cpa_status cpa_world_barrier(struct cpa_world *world, struct cpa_error *error);
 /*
