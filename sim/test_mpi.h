@@ -26,11 +26,4 @@ static inline bool find_mpirun(void)
 	return false;
 }
 
-/* Read by the leak checker; else nobody's. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-	return "leak:libmpi\nleak:libopen-rte\nleak:libopen-pal\nleak:libpmix\nleak:mca_\nleak:libhwloc\n";
-}
-
 #endif
