@@ -197,21 +197,41 @@ void cpa_transfer_fail(const struct cpa_transfer *t, int rank, int peer, const c
 
 /* ---- subgroups ------------------------------------------------------------------------------- */
 
-enum cpa_status cpa_comm_check_members(const struct cpa_comm *comm, int nmembers,
-	const int *members, int *self, struct cpa_error *error)
+int cpa_comm_group_rank(const struct cpa_comm_group *group, int member)
 {
-	*self = -1;
+	return group->members ? group->members[member] : member;
+}
+
+bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const int *members)
+{
+	if (group->nmembers != nmembers)
+		return false;
+	for (int i = 0; i < nmembers; i++)
+		if (cpa_comm_group_rank(group, i) != members[i])
+			return false;
+	return true;
+}
+
+enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,
+	int nmembers, const int *members, struct cpa_error *error)
+{
+	*group = (struct cpa_comm_group){ .nmembers = nmembers, .self = -1 };
 	for (int i = 0; i < nmembers; i++) {
 		if (members[i] < 0 || members[i] >= comm->size)
 			return cpa_fail(error, CPA_INVALID,
 				"rank %d: member %d of a communicator is rank %d; ranks are 0 to %d",
 				comm->rank, i, members[i], comm->size - 1);
 		if (members[i] == comm->rank)
-			*self = i;
+			group->self = i;
 	}
-	if (*self >= 0)
-		return CPA_OK;
-	return cpa_fail(error, CPA_INVALID,
-		"rank %d makes a communicator of %d ranks of which it is none", comm->rank,
-		nmembers);
+	if (group->self < 0)
+		return cpa_fail(error, CPA_INVALID,
+			"rank %d makes a communicator of %d ranks of which it is none", comm->rank,
+			nmembers);
+	group->members = malloc((size_t)nmembers * sizeof *members);
+	if (!group->members)
+		return cpa_fail(error, CPA_NO_MEMORY,
+			"out of memory for a communicator of %d ranks", nmembers);
+	memcpy(group->members, members, (size_t)nmembers * sizeof *members);
+	return CPA_OK;
 }

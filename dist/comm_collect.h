@@ -51,8 +51,16 @@ void cpa_transfer_deliver(const struct cpa_transfer *transfer);
 void cpa_transfer_fail(const struct cpa_transfer *transfer, int rank, int peer, const char *what,
 	struct cpa_error *error);
 
-/* Members of a subgroup: ranks of the world, this one among them.  self: its place.  CPA_INVALID. */
-enum cpa_status cpa_comm_check_members(const struct cpa_comm *comm, int nmembers, const int *members,
-	int *self, struct cpa_error *error);
+/* A communicator of a transport: the world is number 0 in its list, and has no members. */
+struct cpa_comm_group {
+	int nmembers, self; /* self: this rank's place */
+	int *members;       /* world ranks, owned; NULL: the world */
+};
+/* CPA_INVALID unless members are ranks of the world, this one among them. */
+enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,
+	int nmembers, const int *members, struct cpa_error *error);
+/* Whether the group is that of these members, in this order. */
+bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const int *members);
+int cpa_comm_group_rank(const struct cpa_comm_group *group, int member); /* its world rank */
 
 #endif

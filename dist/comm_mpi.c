@@ -23,11 +23,9 @@
 enum { TAG_SUBGROUP = 3 }; /* after those of transfers */
 static const size_t default_chunk = (size_t)1 << 30;
 
-/* Communicator number i of the world's ids. */
 struct group {
+	struct cpa_comm_group of;
 	MPI_Comm handle;
-	int nmembers, self;
-	int *members; /* world ranks; NULL: the world */
 };
 
 struct cpa_request {
@@ -53,11 +51,6 @@ struct mpi_comm {
 static struct mpi_comm *mpi_of(struct cpa_comm *comm)
 {
 	return (struct mpi_comm *)comm;
-}
-
-static int world_rank(const struct group *group, int member)
-{
-	return group->members ? group->members[member] : member;
 }
 
 static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int code)
@@ -160,16 +153,6 @@ enum cpa_status cpa_mpi_gather(
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-static bool same_members(const struct group *group, int nmembers, const int *members)
-{
-	if (group->nmembers != nmembers)
-		return false;
-	for (int i = 0; i < nmembers; i++)
-		if (world_rank(group, i) != members[i])
-			return false;
-	return true;
-}
-
 /* All members are here, and wait for each other. */
 static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 {
@@ -178,7 +161,7 @@ static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 
 	if (code != MPI_SUCCESS)
 		return fail_mpi(error, "making a communicator", code);
-	code = MPI_Group_incl(world, group->nmembers, group->members, &few);
+	code = MPI_Group_incl(world, group->of.nmembers, group->of.members, &few);
 	if (code == MPI_SUCCESS) {
 		code = MPI_Comm_create_group(
 			MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
@@ -194,30 +177,24 @@ static enum cpa_status mpi_subgroup(struct cpa_comm *comm, int nmembers, const i
 	int *id, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
-	struct group *groups, group = { .nmembers = nmembers };
+	struct group *groups, group;
 	enum cpa_status status;
 
-	status = cpa_comm_check_members(comm, nmembers, members, &group.self, error);
-	if (status != CPA_OK)
-		return status;
 	for (int g = 1; g < mpi->ngroups; g++)
-		if (same_members(&mpi->groups[g], nmembers, members)) {
+		if (cpa_comm_group_is(&mpi->groups[g].of, nmembers, members)) {
 			*id = g;
 			return CPA_OK;
 		}
+	status = cpa_comm_group_init(&group.of, comm, nmembers, members, error);
+	if (status != CPA_OK)
+		return status;
 	groups = realloc(mpi->groups, (size_t)(mpi->ngroups + 1) * sizeof *groups);
 	if (groups)
 		mpi->groups = groups;
-	group.members = malloc((size_t)nmembers * sizeof *group.members);
-	if (!groups || !group.members) {
-		free(group.members);
-		return cpa_fail(error, CPA_NO_MEMORY,
-			"out of memory for a communicator of %d ranks", nmembers);
-	}
-	memcpy(group.members, members, (size_t)nmembers * sizeof *group.members);
-	status = make_handle(&group, error);
+	status = groups ? make_handle(&group, error)
+			: cpa_fail(error, CPA_NO_MEMORY, "out of memory for communicators");
 	if (status != CPA_OK) {
-		free(group.members);
+		free(group.of.members);
 		return status;
 	}
 	groups[mpi->ngroups] = group;
@@ -245,7 +222,7 @@ static void mpi_send(
 	struct mpi_comm *mpi = mpi_of(comm);
 	size_t nbytes;
 
-	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].nmembers);
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
 	if (!mpi->open)
 		return;
 	nbytes = cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_SEND, id, peer, pieces, n);
@@ -258,7 +235,7 @@ static void mpi_recv(
 {
 	struct mpi_comm *mpi = mpi_of(comm);
 
-	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].nmembers);
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
 	if (mpi->open)
 		cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_RECV, id, peer, pieces, n);
 }
@@ -267,7 +244,7 @@ static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece
 	const struct cpa_piece *all, int n)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
-	const struct group *group = &mpi->groups[id];
+	const struct cpa_comm_group *group = &mpi->groups[id].of;
 	size_t nbytes;
 
 	assert(id < mpi->ngroups);
@@ -280,14 +257,6 @@ static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece
 }
 
 /* ---- starting it ----------------------------------------------------------------------------- */
-
-static int start_gather(const struct group *group, struct cpa_transfer *t, MPI_Request *handle)
-{
-	bool in_place = !t->own;
-
-	return MPI_Iallgatherv(in_place ? MPI_IN_PLACE : t->own, in_place ? 0 : (int)t->nbytes,
-		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
-}
 
 static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *handle)
 {
@@ -303,7 +272,8 @@ static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *hand
 	case CPA_TRANSFER_GATHER:
 		break;
 	}
-	return start_gather(group, t, handle);
+	return MPI_Iallgatherv(t->own ? t->own : MPI_IN_PLACE, t->own ? (int)t->nbytes : 0, MPI_BYTE,
+		t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
 }
 
 /* Receives first, so that what arrives finds its place. */
@@ -372,7 +342,7 @@ static enum cpa_status mpi_group_end(
 static void fail_request(struct cpa_request *request, struct mpi_comm *mpi,
 	const struct cpa_transfer *t, const char *what)
 {
-	int peer = t->kind == CPA_TRANSFER_GATHER ? -1 : world_rank(&mpi->groups[t->comm], t->peer);
+	int peer = t->kind == CPA_TRANSFER_GATHER ? -1 : cpa_comm_group_rank(&mpi->groups[t->comm].of, t->peer);
 
 	if (request->state != CPA_FAILED)
 		cpa_transfer_fail(t, mpi->comm.rank, peer, what, &request->error);
@@ -473,7 +443,7 @@ static void mpi_destroy(struct cpa_comm *comm)
 
 	for (int g = 0; g < mpi->ngroups; g++) {
 		MPI_Comm_free(&mpi->groups[g].handle);
-		free(mpi->groups[g].members);
+		free(mpi->groups[g].of.members);
 	}
 	free(mpi->groups);
 	free(mpi);
@@ -520,8 +490,8 @@ enum cpa_status cpa_comm_mpi_create(
 		free(mpi);
 		return fail_mpi(error, "making the world", code);
 	}
-	mpi->groups[0].nmembers = mpi->comm.size;
-	mpi->groups[0].self = mpi->comm.rank;
+	mpi->groups[0].of.nmembers = mpi->comm.size;
+	mpi->groups[0].of.self = mpi->comm.rank;
 	mpi->ngroups = 1;
 	*comm = &mpi->comm;
 	return CPA_OK;

@@ -1,6 +1,7 @@
 /*
- * verify_rank_parts.h - what the two halves of verify_rank share: one configuration (verify_rank.c), and
- * what is kept from one to the next (verify_rank_rows.c).  Private to them.
+ * verify_rank_parts.h - what the parts of verify_rank share: one configuration (verify_rank.c), its
+ * plans (verify_rank_plan.c), and the rows that are kept from one to the next (verify_rank_rows.c).
+ * Private to them.
  */
 #ifndef CPA_VERIFY_RANK_PARTS_H
 #define CPA_VERIFY_RANK_PARTS_H
@@ -49,6 +50,11 @@ struct cpa_rank_combining {
 	int64_t nheads; /* B Hq */
 };
 
+/* All go on or none does. */
+enum cpa_status cpa_rank_agree(
+	struct cpa_rank_run *run, enum cpa_status s, struct cpa_error *error);
+/* Plans, proves, gathers counts and sizes; fills what a run needs to know of its rank.  Agreed. */
+enum cpa_status cpa_rank_plan(struct cpa_rank_run *run, struct cpa_error *error);
 /* Truth and one-rank errors for run->held, unless the last configuration had the same rows.  Agreed. */
 enum cpa_status cpa_rank_know_rows(struct cpa_rank_run *run, struct cpa_error *error);
 void cpa_rank_forget_rows(struct cpa_rank_verifier *v);
