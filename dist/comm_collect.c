@@ -9,7 +9,7 @@
 
 void cpa_transfers_init(struct cpa_transfers *list, size_t chunk_nbytes)
 {
-	*list = (struct cpa_transfers){ .chunk_nbytes = chunk_nbytes };
+	*list = (struct cpa_transfers){.chunk_nbytes = chunk_nbytes};
 	list->last = &list->first;
 	cpa_arena_init(&list->arena);
 }
@@ -69,7 +69,7 @@ size_t cpa_transfers_message(struct cpa_transfers *list, enum cpa_transfer_kind 
 	return total(pieces, n, 1);
 }
 
-/* ---- all-gathers ----------------------------------------------------------------------------- */
+/* ---- all-gathers ---- */
 
 /* One piece of each member, `step` apart. */
 struct gather {
@@ -139,7 +139,8 @@ static void stage(const struct gather *g, struct cpa_transfer *t, size_t sum)
 
 static void add_gather(const struct gather *g)
 {
-	size_t sum = total(g->all, g->nmembers, g->step), size = (size_t)g->nmembers * sizeof(int);
+	size_t sum = total(g->all, g->nmembers, g->step),
+	       size = (size_t)g->nmembers * sizeof(int);
 	struct cpa_transfer *t;
 
 	if (sum == 0)
@@ -168,7 +169,7 @@ size_t cpa_transfers_gather(struct cpa_transfers *list, int comm, int nmembers, 
 	const struct cpa_piece *own, const struct cpa_piece *all, int n)
 {
 	for (int k = 0; k < n; k++)
-		add_gather(&(struct gather){ list, comm, nmembers, self, n, &own[k], &all[k] });
+		add_gather(&(struct gather){list, comm, nmembers, self, n, &own[k], &all[k]});
 	return total(own, n, 1);
 }
 
@@ -190,12 +191,13 @@ void cpa_transfer_fail(const struct cpa_transfer *t, int rank, int peer, const c
 			"rank %d, all-gather of communicator %d (%zu bytes of its own): %s", rank,
 			t->comm, t->nbytes, what);
 	else
-		cpa_fail(error, CPA_EXTERNAL, "rank %d %s %zu bytes %s rank %d in communicator %d: %s",
-			rank, sends ? "sends" : "expects", t->nbytes, sends ? "to" : "from", peer,
+		cpa_fail(error, CPA_EXTERNAL,
+			"rank %d %s %zu bytes %s rank %d in communicator %d: %s", rank,
+			sends ? "sends" : "expects", t->nbytes, sends ? "to" : "from", peer,
 			t->comm, what);
 }
 
-/* ---- subgroups ------------------------------------------------------------------------------- */
+/* ---- subgroups ---- */
 
 int cpa_comm_group_rank(const struct cpa_comm_group *group, int member)
 {
@@ -215,19 +217,20 @@ bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const i
 enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,
 	int nmembers, const int *members, struct cpa_error *error)
 {
-	*group = (struct cpa_comm_group){ .nmembers = nmembers, .self = -1 };
+	*group = (struct cpa_comm_group){.nmembers = nmembers, .self = -1};
 	for (int i = 0; i < nmembers; i++) {
 		if (members[i] < 0 || members[i] >= comm->size)
 			return cpa_fail(error, CPA_INVALID,
-				"rank %d: member %d of a communicator is rank %d; ranks are 0 to %d",
+				"rank %d: member %d of a communicator is rank %d; ranks are 0 to "
+				"%d",
 				comm->rank, i, members[i], comm->size - 1);
 		if (members[i] == comm->rank)
 			group->self = i;
 	}
 	if (group->self < 0)
 		return cpa_fail(error, CPA_INVALID,
-			"rank %d makes a communicator of %d ranks of which it is none", comm->rank,
-			nmembers);
+			"rank %d makes a communicator of %d ranks of which it is none",
+			comm->rank, nmembers);
 	group->members = malloc((size_t)nmembers * sizeof *members);
 	if (!group->members)
 		return cpa_fail(error, CPA_NO_MEMORY,

@@ -1,10 +1,11 @@
 /*
  * comm_mpi.c - the communicator over MPI, one process a rank.  The only user of mpi.h.
  *
- * A message goes piece by piece, each piece in chunks, so that no piece is packed and MPI may copy it
- * once, from process to process.  Order alone matches: MPI keeps it for one (communicator, peer, tag).
- * An all-gather is MPI_Iallgatherv for each piece, and messages where its counts are beyond an int;
- * which of the two depends on the sizes alone, so that all members come to the same.
+ * A message goes piece by piece, each piece in chunks, so that no piece is packed and MPI may
+ * copy it once, from process to process.  Order alone matches: MPI keeps it for one
+ * (communicator, peer, tag). An all-gather is MPI_Iallgatherv for each piece, and messages where
+ * its counts are beyond an int; which of the two depends on the sizes alone, so that all members
+ * come to the same.
  */
 #include "dist/comm_collect.h"
 
@@ -33,9 +34,9 @@ struct cpa_request {
 	struct cpa_transfers list;
 	int n, nleft;
 	struct cpa_transfer **transfers; /* [n] in the order in which they were started */
-	MPI_Request *handles;            /* [n] */
-	MPI_Status *statuses;            /* [n] scratch */
-	int *ended;                      /* [n] scratch */
+	MPI_Request *handles; /* [n] */
+	MPI_Status *statuses; /* [n] scratch */
+	int *ended; /* [n] scratch */
 	enum cpa_progress state;
 	struct cpa_error error;
 };
@@ -62,7 +63,7 @@ static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int c
 	return cpa_fail(error, CPA_EXTERNAL, "%s: %s", what, text);
 }
 
-/* ---- the processes --------------------------------------------------------------------------- */
+/* ---- the processes ---- */
 
 static bool started;
 
@@ -93,7 +94,7 @@ enum cpa_status cpa_mpi_start(struct cpa_error *error)
 
 	if (started)
 		return CPA_OK;
-	/* Alone, Open MPI would start a daemon to be able to start more processes: nobody wants to. */
+	/* Alone, Open MPI would start a daemon, to be able to start more processes. */
 	if (!cpa_mpi_launched())
 		setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
 	code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
@@ -130,28 +131,27 @@ static int wait_for(MPI_Request *request)
 	for (int tries = 0; code == MPI_SUCCESS && !done; tries++) {
 		code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
 		if (!done && tries > 2000)
-			nanosleep(&(struct timespec){ 0, 200000 }, NULL);
+			nanosleep(&(struct timespec){0, 200000}, NULL);
 		else if (!done)
 			sched_yield();
 	}
 	return code;
 }
 
-enum cpa_status cpa_mpi_gather(
-	const void *own, size_t nbytes, void *all, struct cpa_error *error)
+enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error)
 {
 	MPI_Request request;
 	int code;
 
 	assert(started && nbytes <= INT_MAX);
-	code = MPI_Iallgather(own, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE,
-		MPI_COMM_WORLD, &request);
+	code = MPI_Iallgather(
+		own, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE, MPI_COMM_WORLD, &request);
 	if (code == MPI_SUCCESS)
 		code = wait_for(&request);
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "a gathering of all ranks", code);
 }
 
-/* ---- communicators --------------------------------------------------------------------------- */
+/* ---- communicators ---- */
 
 /* All members are here, and wait for each other. */
 static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
@@ -163,8 +163,7 @@ static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 		return fail_mpi(error, "making a communicator", code);
 	code = MPI_Group_incl(world, group->of.nmembers, group->of.members, &few);
 	if (code == MPI_SUCCESS) {
-		code = MPI_Comm_create_group(
-			MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
+		code = MPI_Comm_create_group(MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
 		MPI_Group_free(&few);
 	}
 	MPI_Group_free(&world);
@@ -173,8 +172,8 @@ static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "making a communicator", code);
 }
 
-static enum cpa_status mpi_subgroup(struct cpa_comm *comm, int nmembers, const int *members,
-	int *id, struct cpa_error *error)
+static enum cpa_status mpi_subgroup(
+	struct cpa_comm *comm, int nmembers, const int *members, int *id, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
 	struct group *groups, group;
@@ -202,7 +201,7 @@ static enum cpa_status mpi_subgroup(struct cpa_comm *comm, int nmembers, const i
 	return CPA_OK;
 }
 
-/* ---- collecting a group of operations -------------------------------------------------------- */
+/* ---- collecting a group of operations ---- */
 
 static void mpi_group_begin(struct cpa_comm *comm, int queue)
 {
@@ -256,7 +255,7 @@ static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece
 	comm->messages += nbytes > 0 && group->nmembers > 1;
 }
 
-/* ---- starting it ----------------------------------------------------------------------------- */
+/* ---- starting it ---- */
 
 static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *handle)
 {
@@ -272,8 +271,8 @@ static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *hand
 	case CPA_TRANSFER_GATHER:
 		break;
 	}
-	return MPI_Iallgatherv(t->own ? t->own : MPI_IN_PLACE, t->own ? (int)t->nbytes : 0, MPI_BYTE,
-		t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
+	return MPI_Iallgatherv(t->own ? t->own : MPI_IN_PLACE, t->own ? (int)t->nbytes : 0,
+		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
 }
 
 /* Receives first, so that what arrives finds its place. */
@@ -337,12 +336,14 @@ static enum cpa_status mpi_group_end(
 	return CPA_OK;
 }
 
-/* ---- how far it is --------------------------------------------------------------------------- */
+/* ---- how far it is ---- */
 
 static void fail_request(struct cpa_request *request, struct mpi_comm *mpi,
 	const struct cpa_transfer *t, const char *what)
 {
-	int peer = t->kind == CPA_TRANSFER_GATHER ? -1 : cpa_comm_group_rank(&mpi->groups[t->comm].of, t->peer);
+	int peer = t->kind == CPA_TRANSFER_GATHER
+		? -1
+		: cpa_comm_group_rank(&mpi->groups[t->comm].of, t->peer);
 
 	if (request->state != CPA_FAILED)
 		cpa_transfer_fail(t, mpi->comm.rank, peer, what, &request->error);
@@ -383,8 +384,7 @@ static void advance(struct mpi_comm *mpi, struct cpa_request *request)
 
 	if (request->state != CPA_PENDING)
 		return;
-	code = MPI_Testsome(
-		request->n, request->handles, &n, request->ended, request->statuses);
+	code = MPI_Testsome(request->n, request->handles, &n, request->ended, request->statuses);
 	if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
 		request->state = CPA_FAILED;
 		fail_mpi(&request->error, "asking after messages", code);
@@ -413,22 +413,19 @@ static void mpi_progress(struct cpa_comm *comm)
 		advance(mpi_of(comm), r);
 }
 
-/* What is not done is left to MPI: such a run has failed, and its memory must stay until the end. */
+/* What is not done is left to MPI, memory included: such a run has failed, and soon ends. */
 static void mpi_request_free(struct cpa_comm *comm, struct cpa_request *request)
 {
 	struct cpa_request **link = &mpi_of(comm)->flying;
+	bool done = true;
 
 	while (*link != request)
 		link = &(*link)->next;
 	*link = request->next;
 	for (int i = 0; i < request->n; i++)
-		if (request->handles[i] != MPI_REQUEST_NULL) {
-			if (request->transfers[i]->kind == CPA_TRANSFER_RECV)
-				MPI_Cancel(&request->handles[i]);
-			if (request->transfers[i]->kind != CPA_TRANSFER_GATHER)
-				MPI_Request_free(&request->handles[i]);
-		}
-	destroy_request(request);
+		done &= request->handles[i] == MPI_REQUEST_NULL;
+	if (done)
+		destroy_request(request);
 }
 
 static void mpi_abort(struct cpa_comm *comm)

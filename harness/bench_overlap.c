@@ -1,14 +1,14 @@
 /*
- * bench_overlap.c - how much of the messages of a ring is hidden behind its computing, one process a
- * rank: with the device moving messages while it works, and without.
+ * bench_overlap.c - how much of the messages of a ring is hidden behind its computing, one
+ * process a rank: with the device moving messages while it works, and without.
  *
  *   mpirun -n 2 build/release/bench_overlap [PROBLEM [REPEATS]]
  *
- * Runs of both kinds take turns.  `alone` is the same plan with its compute steps left out, which is what
- * the messages take by themselves; `waited` is the time in which the rank had nothing to issue; hidden is
- * 1 - waited / alone.  Medians of all repeats, of the slowest rank.  Copying is work of the processor in
- * either case: what is hidden is waiting for others, and on a machine whose cores all compute, `time` shows
- * how little that may be.
+ * Runs of both kinds take turns.  `alone` is the same plan with its compute steps left out, which
+ * is what the messages take by themselves; `waited` is the time in which the rank had nothing to
+ * issue; hidden is 1 - waited / alone.  Medians of all repeats, of the slowest rank.  Copying is
+ * work of the processor in either case: what is hidden is waiting for others, and on a machine
+ * whose cores all compute, `time` shows how little that may be.
  */
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static enum cpa_status prepare(struct bench *b, const char *text)
 	if (s == CPA_OK)
 		s = cpa_plan_create(b->partition, rank, &b->plan, &b->error);
 	for (int kind = 0; s == CPA_OK && kind < NKINDS; kind++) {
-		struct cpa_exec_options options = { .no_progress = kind != WITH };
+		struct cpa_exec_options options = {.no_progress = kind != WITH};
 
 		if (kind == ALONE)
 			options.hook.before = only_messages;
@@ -100,7 +100,8 @@ static enum cpa_status fill(struct bench *b)
 			if (!zeros)
 				return cpa_fail(&b->error, CPA_NO_MEMORY, "out of memory");
 			s = b->device->ops->upload(b->device,
-				cpa_exec_memory(b->execs[kind], buffer), zeros, nbytes, &b->error);
+				cpa_exec_memory(b->execs[kind], buffer), zeros, nbytes,
+				&b->error);
 			free(zeros);
 		}
 	return s;
@@ -172,7 +173,7 @@ static enum cpa_status gather(struct bench *b, int repeats)
 
 static void print(const struct bench *b, const char *text)
 {
-	static const char *const names[] = { [WITHOUT] = "without", [WITH] = "with" };
+	static const char *const names[] = {[WITHOUT] = "without", [WITH] = "with"};
 	double alone = b->median[ALONE];
 
 	printf("# ring of %d processes, %s: messages alone take %.3f ms\n",
@@ -181,8 +182,7 @@ static void print(const struct bench *b, const char *text)
 		"hidden", "", "ms", "ms", "of alone");
 	for (int kind = WITHOUT; kind <= WITH; kind++)
 		printf("  %-10s %10.3f %10.3f %9.0f%%\n", names[kind], 1e3 * b->median[kind],
-			1e3 * b->median_waited[kind],
-			100 * (1 - b->median_waited[kind] / alone));
+			1e3 * b->median_waited[kind], 100 * (1 - b->median_waited[kind] / alone));
 }
 
 int main(int argc, char **argv)

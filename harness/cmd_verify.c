@@ -329,7 +329,9 @@ static int finish(struct cpa_verify_session *s)
 
 int cpa_cmd_verify(const struct cpa_options *options)
 {
-	struct cpa_verify_session s = {.own_options = *options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
+	struct cpa_verify_session s = {.own_options = *options,
+		.progress = isatty(STDERR_FILENO) == 1,
+		.status = CPA_OK};
 	struct cpa_error error = {""};
 	s.options = &s.own_options;
 	if (options->random > 0 && strcmp(options->comm, "fake") == 0)

@@ -21,10 +21,10 @@
 static char directory[] = "/tmp/cpattn-mpi.XXXXXX", said[1 << 20];
 static bool has_mpirun;
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
-/* Exit status of a shell command; what it says is kept.  @ stands for the command, ~ for the data,
- * # for a folder of this test. */
+/* Exit status of a shell command; what it says is kept.  @ stands for the command, ~ for the
+ * data, # for a folder of this test. */
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int run(const char *format, ...)
 {
@@ -38,18 +38,20 @@ static int run(const char *format, ...)
 	vsnprintf(line, sizeof line, format, arguments);
 	va_end(arguments);
 	for (const char *p = line; *p; p++) {
-		const char *with = *p == '@' ? getenv("CPATTN") : *p == '~' ? getenv("CPATTN_DATA")
-			: *p == '#' ? directory : NULL;
+		const char *with = *p == '@' ? getenv("CPATTN")
+			: *p == '~'	     ? getenv("CPATTN_DATA")
+			: *p == '#'	     ? directory
+					     : NULL;
 
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s%.*s", with ? with : "",
-			with ? 0 : 1, p);
+		n += (size_t)snprintf(
+			text + n, sizeof text - n, "%s%.*s", with ? with : "", with ? 0 : 1, p);
 		assert_true(n < sizeof text - 8);
 	}
 	strcpy(text + n, " 2>&1");
 	pipe = popen(text, "r");
 	assert_non_null(pipe);
-	while (used + 1 < sizeof said
-		&& (n = fread(said + used, 1, sizeof said - used - 1, pipe)) > 0)
+	while (used + 1 < sizeof said &&
+		(n = fread(said + used, 1, sizeof said - used - 1, pipe)) > 0)
 		used += n;
 	said[used] = '\0';
 	status = pclose(pipe);
@@ -83,13 +85,14 @@ static void needs_mpirun(void)
 		skip();
 }
 
-/* ---- the same as in one process -------------------------------------------------------------- */
+/* ---- the same as in one process ---- */
 
-/* What may differ: the time, the communicator's name, and sums that are added in another order. */
+/* What may differ: the time, the communicator's name, and sums that are added in another order.
+ */
 static void blank(char *text)
 {
-	static const char *const keys[] = { "\"seconds\": ", "\"comm\": ", "\"soft_ratio\": ",
-		"\"rel_l2\": " };
+	static const char *const keys[] = {
+		"\"seconds\": ", "\"comm\": ", "\"soft_ratio\": ", "\"rel_l2\": "};
 
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
 		for (char *at = text; (at = strstr(at, keys[i]));)
@@ -170,7 +173,9 @@ static void uneven_lengths_over_three_processes_give_the_bits_of_one(void **stat
 static void joint_segments_over_three_processes_give_the_bits_of_one(void **state)
 {
 	(void)state;
-	compare(3, "--problem S=211,H=4,D=16,dtype=fp32,segments=text:43:replicated/image:168:split");
+	compare(3,
+		"--problem "
+		"S=211,H=4,D=16,dtype=fp32,segments=text:43:replicated/image:168:split");
 }
 
 static void five_processes_for_three_tokens_give_the_bits_of_one(void **state)
@@ -203,16 +208,20 @@ static void one_and_two_threads_give_the_same_bits(void **state)
 	run("rm -f #/*.json");
 	for (int n = 1; n <= 2; n++) {
 		assert_int_equal(run("OMP_NUM_THREADS=%d mpirun -n 2 @ verify --comm mpi %s "
-				     "--json #/threads%d.json", n, what, n), 0);
+				     "--json #/threads%d.json",
+					 n, what, n),
+			0);
 		assert_int_equal(run("OMP_NUM_THREADS=%d @ verify --ranks 2 %s "
-				     "--json #/fake%d.json", n, what, n), 0);
+				     "--json #/fake%d.json",
+					 n, what, n),
+			0);
 	}
 	assert_same("threads1.json", "threads2.json");
 	assert_same("threads1.json", "fake1.json");
 	assert_same("threads1.json", "fake2.json");
 }
 
-/* ---- one voice ------------------------------------------------------------------------------- */
+/* ---- one voice ---- */
 
 static void rank_0_alone_prints(void **state)
 {
@@ -227,7 +236,8 @@ static void without_mpirun_it_is_a_world_of_one_and_says_how_to_start(void **sta
 {
 	(void)state;
 	assert_int_equal(run("@ verify --comm mpi --problem S=30,H=3,D=8"), 0);
-	assert_says("without mpirun, --comm mpi is a world of 1; start it as: mpirun -n 4 cpattn");
+	assert_says(
+		"without mpirun, --comm mpi is a world of 1; start it as: mpirun -n 4 cpattn");
 	assert_int_equal(run("@ verify --comm mpi --ranks 4 --problem S=30,H=3,D=8"), 2);
 	assert_says("start it as: mpirun -n 4");
 }
@@ -240,7 +250,7 @@ static void the_list_says_that_mpi_can_run_here(void **state)
 	assert_says("mpirun -n N cpattn verify --comm mpi");
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- refusals ---- */
 
 static void refuses(const char *arguments, const char *why)
 {
@@ -274,7 +284,7 @@ static void a_patience_that_is_no_number_is_refused(void **state)
 	assert_says("CPATTN_PATIENCE is 'soon'; expected a number of seconds above 0");
 }
 
-/* ---- one rank fails -------------------------------------------------------------------------- */
+/* ---- one rank fails ---- */
 
 static void a_bad_file_on_one_rank_ends_all_with_its_sentence(void **state)
 {
@@ -283,7 +293,8 @@ static void a_bad_file_on_one_rank_ends_all_with_its_sentence(void **state)
 	if (run("@ verify ~/recordings/minilm.h5") == 2)
 		skip(); /* built without HDF5 */
 	assert_int_equal(run("mpirun -n 2 @ verify --comm mpi ~/recordings/minilm.h5 : "
-			     "-n 1 @ verify --comm mpi #/nosuch.h5"), 2);
+			     "-n 1 @ verify --comm mpi #/nosuch.h5"),
+		2);
 	assert_says("rank 2: cannot be opened: No such file or directory");
 }
 
@@ -292,10 +303,12 @@ static void ranks_with_different_problems_are_told_apart(void **state)
 	(void)state;
 	needs_mpirun();
 	assert_int_equal(run("mpirun -n 2 @ verify --comm mpi --problem S=60,H=6,D=8 : "
-			     "-n 1 @ verify --comm mpi --problem S=66,H=6,D=8"), 2);
+			     "-n 1 @ verify --comm mpi --problem S=66,H=6,D=8"),
+		2);
 	assert_says("shard 2 has 22 queries; by the plan it has 20");
 	assert_int_equal(run("mpirun -n 2 @ verify --comm mpi --problem S=60,H=6,D=8 : "
-			     "-n 1 @ verify --comm mpi --problem S=60,H=3,D=8"), 2);
+			     "-n 1 @ verify --comm mpi --problem S=60,H=3,D=8"),
+		2);
 	assert_says("rank 2 disagrees with rank 0 in Hq");
 }
 
@@ -309,8 +322,9 @@ static void a_rank_without_memory_ends_all_with_its_sentence(void **state)
 #ifdef __SANITIZE_ADDRESS__
 	skip(); /* its shadow is larger than any limit */
 #endif
-	assert_int_equal(run("mpirun -n 1 @ %s : -n 1 sh -c 'ulimit -v 500000; exec @ %s'", what,
-				 what), 2);
+	assert_int_equal(
+		run("mpirun -n 1 @ %s : -n 1 sh -c 'ulimit -v 500000; exec @ %s'", what, what),
+		2);
 	assert_says("rank 1: out of memory");
 }
 
@@ -351,15 +365,16 @@ static void a_killed_rank_ends_all_and_leaves_no_orphans(void **state)
 	snprintf(what, sizeof what, "verify --comm mpi --problem S=30000,H=8,D=64,dtype=fp32 %s",
 		mark);
 	assert_int_not_equal(run("timeout 60 mpirun -n 1 @ %s : -n 1 sh -c "
-				 "'(sleep 1; kill -9 $$) >/dev/null 2>&1 & exec @ %s'", what, what),
+				 "'(sleep 1; kill -9 $$) >/dev/null 2>&1 & exec @ %s'",
+				     what, what),
 		0);
 	assert_says("exited on signal 9");
 	for (int i = 0; i < 100 && is_running(mark); i++)
-		nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
+		nanosleep(&(struct timespec){0, 100000000}, NULL);
 	assert_false(is_running(mark));
 }
 
-/* ---- without MPI ----------------------------------------------------------------------------- */
+/* ---- without MPI ---- */
 
 static void a_build_without_mpi_says_what_to_install(void **state)
 {
@@ -403,7 +418,8 @@ int main(void)
 	};
 
 	if (!getenv("CPATTN") || !getenv("CPATTN_DATA") || !mkdtemp(directory)) {
-		fprintf(stderr, "CPATTN and CPATTN_DATA must say where the command and its data are\n");
+		fprintf(stderr,
+			"CPATTN and CPATTN_DATA must say where the command and its data are\n");
 		return 1;
 	}
 	set_environment();

@@ -1,6 +1,6 @@
 /*
- * test_world.c - a world in one process and a world of processes through the same calls.  Started by hand
- * it starts mpirun on itself; started by mpirun it is one rank of a case.
+ * test_world.c - a world in one process and a world of processes through the same calls.  Started
+ * by hand it starts mpirun on itself; started by mpirun it is one rank of a case.
  */
 #include "harness/world.h"
 
@@ -26,13 +26,14 @@ static void check(bool condition, const char *text, int line)
 	cpa_mpi_abort(1);
 }
 
-/* ---- what any world does --------------------------------------------------------------------- */
+/* ---- what any world does ---- */
 
 enum { MOST = 8 };
 
 static void gathers_and_agrees(struct cpa_world *world)
 {
-	int W = cpa_world_size(world), first = cpa_world_first(world), n = cpa_world_nlocal(world);
+	int W = cpa_world_size(world), first = cpa_world_first(world),
+	    n = cpa_world_nlocal(world);
 	int64_t own[MOST], all[MOST];
 	enum cpa_status status = CPA_OK;
 
@@ -56,13 +57,21 @@ static void gathers_and_agrees(struct cpa_world *world)
 	CHECK(cpa_world_check_size(world, W + 1, &error) == CPA_UNSUPPORTED);
 }
 
-/* Runs a ring of W ranks twice on the same executors; the messages are those that were planned. */
+/* Runs a ring of W ranks twice on the same executors; the messages are those that were planned.
+ */
 static void runs_a_ring(struct cpa_world *world)
 {
-	const struct cpa_problem problem = { .B = 1, .Sq = 20, .Skv = 20, .Hq = 2, .Hkv = 1, .D = 4,
-		.Dv = 4, .dtype = CPA_DTYPE_FP64, .scale = 0.5 };
+	const struct cpa_problem problem = {.B = 1,
+		.Sq = 20,
+		.Skv = 20,
+		.Hq = 2,
+		.Hkv = 1,
+		.D = 4,
+		.Dv = 4,
+		.dtype = CPA_DTYPE_FP64,
+		.scale = 0.5};
 	struct cpa_config config = cpa_config_default(CPA_VARIANT_RING_ANYTHING, &problem);
-	const struct cpa_exec_options options = { .poison = false };
+	const struct cpa_exec_options options = {.poison = false};
 	struct cpa_schedule *plans[MOST];
 	struct cpa_exec *execs[MOST];
 	struct cpa_partition *partition;
@@ -74,8 +83,9 @@ static void runs_a_ring(struct cpa_world *world)
 	CHECK(cpa_device_create("cpu", &device, &error) == CPA_OK);
 	for (int i = 0; i < n; i++) {
 		CHECK(cpa_plan_create(partition, first + i, &plans[i], &error) == CPA_OK);
-		CHECK(cpa_exec_create(plans[i], &problem, device, cpa_world_comm(world, first + i),
-			      &options, &execs[i], &error) == CPA_OK);
+		CHECK(cpa_exec_create(plans[i], &problem, device,
+			      cpa_world_comm(world, first + i), &options, &execs[i],
+			      &error) == CPA_OK);
 	}
 	for (int turn = 0; turn < 2; turn++) {
 		for (int i = 0; i < n; i++)
@@ -98,17 +108,24 @@ static void runs_a_ring(struct cpa_world *world)
 	cpa_partition_destroy(partition);
 }
 
-/* ---- one rank of processes ------------------------------------------------------------------- */
+/* ---- one rank of processes ---- */
 
 /* Rank 0 waits for a message that rank 1 never sends. */
 static void waits_in_vain(struct cpa_world *world)
 {
-	const struct cpa_problem problem = { .B = 1, .Sq = 2, .Skv = 2, .Hq = 1, .Hkv = 1, .D = 1,
-		.Dv = 1, .dtype = CPA_DTYPE_FP64, .scale = 1 };
-	const struct cpa_exec_options options = { .poison = false };
+	const struct cpa_problem problem = {.B = 1,
+		.Sq = 2,
+		.Skv = 2,
+		.Hq = 1,
+		.Hkv = 1,
+		.D = 1,
+		.Dv = 1,
+		.dtype = CPA_DTYPE_FP64,
+		.scale = 1};
+	const struct cpa_exec_options options = {.poison = false};
 	struct cpa_schedule *schedule = cpa_schedule_create(0, 2);
-	struct cpa_buffer buffer = { "", CPA_ROLE_WORK, CPA_TENSOR_K, CPA_LAYOUT_SBHD,
-		CPA_DTYPE_FP64, 2, 1, 1, 1 };
+	struct cpa_buffer buffer = {
+		"", CPA_ROLE_WORK, CPA_TENSOR_K, CPA_LAYOUT_SBHD, CPA_DTYPE_FP64, 2, 1, 1, 1};
 	struct cpa_operand write;
 	struct cpa_device *device;
 	struct cpa_exec *exec;
@@ -119,16 +136,16 @@ static void waits_in_vain(struct cpa_world *world)
 		return; /* never: rank 0 ends all */
 	}
 	cpa_schedule_buffer(schedule, &buffer);
-	write = (struct cpa_operand){ .box = cpa_box_all(schedule, 0),
-		.content = { .tensor = CPA_TENSOR_K, .dtype = CPA_DTYPE_FP64 } };
+	write = (struct cpa_operand){.box = cpa_box_all(schedule, 0),
+		.content = {.tensor = CPA_TENSOR_K, .dtype = CPA_DTYPE_FP64}};
 	cpa_schedule_begin(schedule, CPA_QUEUE_COMM);
 	cpa_schedule_add(schedule,
-		&(struct cpa_op){ .kind = CPA_OP_RECV, .peer = 1, .nwrites = 1, .writes = &write });
+		&(struct cpa_op){.kind = CPA_OP_RECV, .peer = 1, .nwrites = 1, .writes = &write});
 	cpa_schedule_end(schedule);
 	CHECK(cpa_schedule_finish(schedule, &error) == CPA_OK);
 	CHECK(cpa_device_create("ref", &device, &error) == CPA_OK);
-	CHECK(cpa_exec_create(schedule, &problem, device, cpa_world_comm(world, 0), &options, &exec,
-		      &error) == CPA_OK);
+	CHECK(cpa_exec_create(schedule, &problem, device, cpa_world_comm(world, 0), &options,
+		      &exec, &error) == CPA_OK);
 	CHECK(cpa_world_run(world, &exec, CPA_FAKE_EAGER, 1, &error) == CPA_MISMATCH);
 	CHECK(strstr(error.text, "rank 0 has waited 1 seconds while nothing moved: step 0"));
 	cpa_world_abort(world, &error);
@@ -151,7 +168,7 @@ static int run_rank(const char *name)
 	return 0;
 }
 
-/* ---- all ranks ------------------------------------------------------------------------------- */
+/* ---- all ranks ---- */
 
 static int launch(const char *before, int W, const char *name)
 {

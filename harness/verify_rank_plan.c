@@ -12,7 +12,7 @@ enum cpa_status cpa_rank_agree(
 	return cpa_world_agree(run->v->settings.world, s, error);
 }
 
-/* ---- plans and proof ------------------------------------------------------------------------- */
+/* ---- plans and proof ---- */
 
 /* Like cpa_ranks_plan(), of the own rank only. */
 static enum cpa_status plan_own(struct cpa_rank_run *run, struct cpa_error *error)
@@ -20,7 +20,7 @@ static enum cpa_status plan_own(struct cpa_rank_run *run, struct cpa_error *erro
 	struct cpa_ranks *ranks = &run->ranks;
 	enum cpa_status s;
 
-	*ranks = (struct cpa_ranks){ .problem = run->v->settings.problem };
+	*ranks = (struct cpa_ranks){.problem = run->v->settings.problem};
 	cpa_arena_init(&ranks->arena);
 	s = cpa_partition_create(ranks->problem, run->config, &ranks->partition, error);
 	if (s == CPA_OK)
@@ -39,12 +39,13 @@ static enum cpa_status find_shards(struct cpa_rank_run *run, struct cpa_error *e
 	run->batches = cpa_partition_batches(part, at.b);
 	run->q_shard = cpa_partition_q_shard(part, &run->ranks.arena, at.r, at.u);
 	run->kv_shard = cpa_partition_kv_shard(part, &run->ranks.arena, at.r, at.u);
-	run->held = (struct cpa_rows){ run->batches, cpa_spans_ntokens(&run->q_shard),
-		&run->q_shard };
+	run->held = (struct cpa_rows){
+		run->batches, cpa_spans_ntokens(&run->q_shard), &run->q_shard};
 	/* Of each group one rank judges the rows that all of them have. */
 	run->skips = at.r + at.u > 0;
-	return run->ranks.arena.failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for shards")
-				       : CPA_OK;
+	return run->ranks.arena.failed
+		? cpa_fail(error, CPA_NO_MEMORY, "out of memory for shards")
+		: CPA_OK;
 }
 
 static enum cpa_status make_plans(struct cpa_rank_run *run, struct cpa_error *error)
@@ -76,7 +77,7 @@ static enum cpa_status gather_counts(struct cpa_rank_run *run, struct cpa_error 
 			   : s;
 }
 
-/* ---- the exchange of sizes ------------------------------------------------------------------- */
+/* ---- the exchange of sizes ---- */
 
 static enum cpa_status check_sizes(const struct cpa_partition *part, const struct cpa_side *side,
 	const int64_t *sizes, const char *what, struct cpa_error *error)
@@ -125,7 +126,7 @@ static enum cpa_status exchange_sizes(struct cpa_rank_run *run, struct cpa_error
 	return cpa_rank_agree(run, s == CPA_MISMATCH ? CPA_INVALID : s, error);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 enum cpa_status cpa_rank_plan(struct cpa_rank_run *run, struct cpa_error *error)
 {

@@ -36,8 +36,7 @@ static void print_place(const struct cpa_ranks *ranks, const char *tensor, int64
 	snprintf(text, size,
 		"%s at batch %" PRId64 ", token %" PRId64 ", head %" PRId64
 		"%s (rank %d works on it)",
-		tensor, batch, token, head, feature,
-		cpa_ranks_worker(ranks, batch, token, head));
+		tensor, batch, token, head, feature, cpa_ranks_worker(ranks, batch, token, head));
 }
 
 static void say_deviation(struct cpa_result *result, const struct cpa_ranks *ranks,
@@ -48,13 +47,15 @@ static void say_deviation(struct cpa_result *result, const struct cpa_ranks *ran
 		print_place(
 			ranks, tensor, d->batch, d->token, d->head, d->dim, place, sizeof place);
 		if (isnan(d->error))
-			cpa_verify_say(result, "%s is NaN: never written, or made from what was never written",
+			cpa_verify_say(result,
+				"%s is NaN: never written, or made from what was never written",
 				place);
 		else if (isinf(d->ratio))
-			cpa_verify_say(result, "%s is off by %.3g, where nothing may be", place, d->error);
+			cpa_verify_say(result, "%s is off by %.3g, where nothing may be", place,
+				d->error);
 		else
-			cpa_verify_say(result, "%s is off by %.3g, %.3g times its bound %.3g", place, d->error,
-				d->ratio, d->bound);
+			cpa_verify_say(result, "%s is off by %.3g, %.3g times its bound %.3g",
+				place, d->error, d->ratio, d->bound);
 	} else if (d->soft_ratio > 1.0) {
 		cpa_verify_say(result,
 			"%s of batch %" PRId64 ", head %" PRId64
@@ -64,8 +65,8 @@ static void say_deviation(struct cpa_result *result, const struct cpa_ranks *ran
 	}
 }
 
-void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
-	const struct cpa_judgement *j)
+void cpa_verify_say_judgement(
+	struct cpa_result *result, const struct cpa_ranks *ranks, const struct cpa_judgement *j)
 {
 	say_deviation(result, ranks, "o", &j->o, j->o_soft_batch, j->o_soft_head);
 	say_deviation(result, ranks, "lse", &j->lse, j->lse_soft_batch, j->lse_soft_head);
@@ -77,6 +78,6 @@ void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ran
 	char place[160];
 	print_place(ranks, cpa_tensor_name(f->tensor), f->batch, f->token, f->head, f->dim, place,
 		sizeof place);
-	cpa_verify_say(result, "probe %s: %s is %.9g, should be %.9g", probe, place, f->got,
-		f->want);
+	cpa_verify_say(
+		result, "probe %s: %s is %.9g, should be %.9g", probe, place, f->got, f->want);
 }

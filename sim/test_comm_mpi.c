@@ -1,6 +1,6 @@
 /*
- * test_comm_mpi.c - the MPI transport, among 2, 3 and 5 processes.  Started by hand it starts mpirun on
- * itself, once for each case; started by mpirun it is one rank of a case.
+ * test_comm_mpi.c - the MPI transport, among 2, 3 and 5 processes.  Started by hand it starts
+ * mpirun on itself, once for each case; started by mpirun it is one rank of a case.
  */
 #include "sim/sim.h"
 #include "sim/test_mpi.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- a rank ---------------------------------------------------------------------------------- */
+/* ---- a rank ---- */
 
 static struct cpa_comm *comm;
 static struct cpa_error error;
@@ -72,9 +72,9 @@ static bool is_filled(const unsigned char *data, size_t nbytes, int from, int to
 enum { LONGEST = 300, NMESSAGES = 3, MOST = 8 };
 static void cut(unsigned char *data, size_t nbytes, struct cpa_piece *pieces)
 {
-	pieces[0] = (struct cpa_piece){ data, nbytes / 3, CPA_DTYPE_FP32 };
-	pieces[1] = (struct cpa_piece){ data, 0, CPA_DTYPE_FP32 };
-	pieces[2] = (struct cpa_piece){ data + nbytes / 3, nbytes - nbytes / 3, CPA_DTYPE_FP32 };
+	pieces[0] = (struct cpa_piece){data, nbytes / 3, CPA_DTYPE_FP32};
+	pieces[1] = (struct cpa_piece){data, 0, CPA_DTYPE_FP32};
+	pieces[2] = (struct cpa_piece){data + nbytes / 3, nbytes - nbytes / 3, CPA_DTYPE_FP32};
 }
 
 static size_t length_of(int n)
@@ -104,8 +104,8 @@ static void messages(void)
 	run_group();
 	for (int n = 0; n < NMESSAGES; n++)
 		for (int peer = 0; peer < comm->size; peer++)
-			CHECK(peer == comm->rank
-				|| is_filled(in[peer][n], length_of(n), peer, comm->rank, n));
+			CHECK(peer == comm->rank ||
+				is_filled(in[peer][n], length_of(n), peer, comm->rank, n));
 	CHECK(comm->bytes_sent == nbytes);
 	CHECK(comm->messages == NMESSAGES * (comm->size - 1));
 }
@@ -128,7 +128,7 @@ static void gather(int id, int nmembers, const int *members, bool in_place, bool
 		for (int k = 0; k < 2; k++)
 			pieces[2 * m + k] = (struct cpa_piece){
 				all[k][reversed ? MOST - 1 - m : m], share_of(members[m], k),
-				CPA_DTYPE_BF16 };
+				CPA_DTYPE_BF16};
 	for (int m = 0; m < nmembers; m++)
 		for (int k = 0; members[m] == comm->rank && k < 2; k++) {
 			mine[k] = pieces[2 * m + k];
@@ -171,11 +171,11 @@ static void far_apart(void)
 	size_t span = (size_t)3 << 30;
 	char *memory = malloc(span);
 	unsigned char own[8];
-	struct cpa_piece mine = { own, sizeof own, CPA_DTYPE_FP32 }, all[MOST];
+	struct cpa_piece mine = {own, sizeof own, CPA_DTYPE_FP32}, all[MOST];
 
 	for (int r = 0; memory && r < comm->size; r++)
-		all[r] = (struct cpa_piece){ r % 2 ? memory + span - 16 * r : memory + 16 * r,
-			sizeof own, CPA_DTYPE_FP32 };
+		all[r] = (struct cpa_piece){r % 2 ? memory + span - 16 * r : memory + 16 * r,
+			sizeof own, CPA_DTYPE_FP32};
 	fill(own, sizeof own, comm->rank, 0, 0);
 	CHECK(memory);
 	for (int in_place = 0; in_place < 2; in_place++) {
@@ -195,7 +195,7 @@ static void far_apart(void)
 
 static void bad_subgroups(void)
 {
-	int id, beyond[] = { comm->rank, comm->size }, others[] = { (comm->rank + 1) % comm->size };
+	int id, beyond[] = {comm->rank, comm->size}, others[] = {(comm->rank + 1) % comm->size};
 
 	CHECK(comm->ops->subgroup(comm, 2, beyond, &id, &error) == CPA_INVALID);
 	CHECK(strstr(error.text, "ranks are 0 to"));
@@ -209,7 +209,8 @@ static void large(bool by_progress)
 	size_t nbytes = (size_t)3 << 20;
 	unsigned char *out = malloc(nbytes), *in = malloc(nbytes);
 	int to = (comm->rank + 1) % comm->size, from = (comm->rank + comm->size - 1) % comm->size;
-	struct cpa_piece send = { out, nbytes, CPA_DTYPE_FP32 }, recv = { in, nbytes, CPA_DTYPE_FP32 };
+	struct cpa_piece send = {out, nbytes, CPA_DTYPE_FP32},
+			 recv = {in, nbytes, CPA_DTYPE_FP32};
 	struct cpa_request *request;
 
 	CHECK(out && in);
@@ -220,8 +221,9 @@ static void large(bool by_progress)
 	comm->ops->recv(comm, 0, from, &recv, 1);
 	CHECK(comm->ops->group_end(comm, &request, &error) == CPA_OK);
 	/* The last byte arrives last. */
-	while (by_progress && *(volatile unsigned char *)&in[nbytes - 1]
-			!= byte_of(from, comm->rank, 0, nbytes - 1))
+	while (by_progress &&
+		*(volatile unsigned char *)&in[nbytes - 1] !=
+			byte_of(from, comm->rank, 0, nbytes - 1))
 		comm->ops->progress(comm);
 	CHECK(finish(request) == CPA_DONE);
 	comm->ops->request_free(comm, request);
@@ -234,7 +236,7 @@ static void large(bool by_progress)
 static void lengths_differ(size_t sent, const char *says)
 {
 	static unsigned char data[200000];
-	struct cpa_piece piece = { data, comm->rank == 0 ? sent : 100, CPA_DTYPE_FP32 };
+	struct cpa_piece piece = {data, comm->rank == 0 ? sent : 100, CPA_DTYPE_FP32};
 	struct cpa_request *request;
 
 	comm->ops->group_begin(comm, CPA_QUEUE_COMM);
@@ -266,7 +268,7 @@ static void nothing(void)
 
 static void alone(void)
 {
-	struct cpa_piece piece = { &piece, sizeof piece, CPA_DTYPE_FP32 };
+	struct cpa_piece piece = {&piece, sizeof piece, CPA_DTYPE_FP32};
 
 	CHECK(!cpa_mpi_launched() && comm->rank == 0 && comm->size == 1);
 	comm->ops->group_begin(comm, CPA_QUEUE_COMM);
@@ -319,7 +321,7 @@ static int run_rank(const char *name)
 	return 0;
 }
 
-/* ---- all ranks ------------------------------------------------------------------------------- */
+/* ---- all ranks ---- */
 
 static const char *self;
 static bool has_mpirun;
@@ -338,11 +340,11 @@ static void launch(const char *name, const char *worlds)
 	}
 }
 
-#define CASE(name, worlds)              \
-	static void name(void **state)  \
-	{                               \
-		(void)state;            \
-		launch(#name, #worlds); \
+#define CASE(name, worlds)                                                                       \
+	static void name(void **state)                                                           \
+	{                                                                                        \
+		(void)state;                                                                     \
+		launch(#name, #worlds);                                                          \
 	}
 CASE(messages_of_several_pieces_match_by_order, 235)
 CASE(messages_may_go_in_chunks, 3)

@@ -13,8 +13,8 @@ static void move(struct cpa_comm *comm)
 }
 
 /* A device that works for long. */
-static enum cpa_status copy_slowly(struct cpa_device *device, int queue,
-	const struct cpa_copy *copy, struct cpa_error *e)
+static enum cpa_status copy_slowly(
+	struct cpa_device *device, int queue, const struct cpa_copy *copy, struct cpa_error *e)
 {
 	(void)queue, (void)copy, (void)e;
 	nlent += device->progress != NULL;
@@ -30,21 +30,21 @@ static void run_copy(bool has, bool may)
 	struct cpa_comm *comm = cpa_fake_world_comm(rig.world, 0);
 	struct cpa_comm_ops ops = *comm->ops;
 	const struct cpa_comm_ops *kept = comm->ops;
-	struct cpa_exec_options options = { .no_progress = !may };
+	struct cpa_exec_options options = {.no_progress = !may};
 	struct cpa_operand read, write;
 
 	for (int i = 0; i < 2; i++)
 		add_buffer(rig.schedules[0], i ? CPA_ROLE_OUTPUT : CPA_ROLE_INPUT,
 			CPA_LAYOUT_BSHD, CPA_DTYPE_FP64, 6, CPA_TENSOR_Q);
-	read = (struct cpa_operand){ .box = cpa_box_all(rig.schedules[0], FROM) };
-	write = (struct cpa_operand){ .box = cpa_box_all(rig.schedules[0], TO) };
+	read = (struct cpa_operand){.box = cpa_box_all(rig.schedules[0], FROM)};
+	write = (struct cpa_operand){.box = cpa_box_all(rig.schedules[0], TO)};
 	cpa_schedule_add(rig.schedules[0],
-		&(struct cpa_op){ .kind = CPA_OP_COPY,
+		&(struct cpa_op){.kind = CPA_OP_COPY,
 			.peer = -1,
 			.nreads = 1,
 			.reads = &read,
 			.nwrites = 1,
-			.writes = &write });
+			.writes = &write});
 	ops.progress = has ? move : NULL;
 	comm->ops = &ops;
 	rig.ops.copy = copy_slowly;

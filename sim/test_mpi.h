@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of ours. */
+/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of
+ * ours. */
 static inline void set_environment(void)
 {
 	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -22,7 +23,8 @@ static inline bool find_mpirun(void)
 {
 	if (system("mpirun --version >/dev/null 2>&1") == 0)
 		return true;
-	fprintf(stderr, "there is no mpirun (install openmpi-bin): tests among processes are skipped\n");
+	fprintf(stderr,
+		"there is no mpirun (install openmpi-bin): tests among processes are skipped\n");
 	return false;
 }
 
