@@ -350,7 +350,7 @@ CASE(messages_of_several_pieces_match_by_order, 235)
 CASE(messages_may_go_in_chunks, 3)
 CASE(gathers_on_subgroups_take_uneven_and_empty_shares, 235)
 CASE(gathers_beyond_a_chunk_go_as_messages_chunks, 5)
-CASE(gathers_reach_shares_that_lie_far_apart, 3)
+CASE(shares_that_lie_far_apart_are_reached, 3)
 CASE(large_messages_need_no_order_of_sending, 3)
 CASE(progress_alone_moves_a_message, 2)
 CASE(longer_than_expected_is_an_error, 2)
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(messages_may_go_in_chunks),
 		cmocka_unit_test(gathers_on_subgroups_take_uneven_and_empty_shares),
 		cmocka_unit_test(gathers_beyond_a_chunk_go_as_messages_chunks),
-		cmocka_unit_test(gathers_reach_shares_that_lie_far_apart),
+		cmocka_unit_test(shares_that_lie_far_apart_are_reached),
 		cmocka_unit_test(large_messages_need_no_order_of_sending),
 		cmocka_unit_test(progress_alone_moves_a_message),
 		cmocka_unit_test(longer_than_expected_is_an_error),
