@@ -12,6 +12,7 @@
 #include <malloc.h>
 #endif
 
+#include "dist/dist.h"
 #include "harness/commands.h"
 #include "harness/output.h"
 
@@ -136,6 +137,7 @@ int main(int argc, char **argv)
 		status = dispatch(&options);
 	else
 		status = cpa_complain(&error);
+	cpa_mpi_stop();
 	status = close_stdout(status);
 	cpa_options_fini(&options);
 	return status;

@@ -36,6 +36,7 @@ struct cpa_result {
 	double probe_ratio;                 /* NaN: none */
 	int W;
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
+	uint64_t *hashes;                   /* [W] of the bits of each rank's o and lse, behind counts; NULL: none */
 	double seconds;                     /* NaN in plan */
 	bool has_proof, proved;             /* plan */
 	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
@@ -43,6 +44,9 @@ struct cpa_result {
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
+/* Makes counts [W], with room behind them for hashes [W], which stays NULL until that is filled. */
+struct cpa_counts *cpa_result_alloc_counts(int W); /* malloc; NULL: out of memory */
+uint64_t *cpa_result_hash_room(const struct cpa_result *result);
 
 struct cpa_json;
 struct cpa_result_list {

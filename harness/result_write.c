@@ -1,6 +1,7 @@
 /*
  * result_write.c - results for programs: JSON, and the files asked for.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,24 @@ static void put_preamble(struct cpa_json *json, const struct cpa_result *r)
 	cpa_json_end_object(json);
 }
 
+/* As text: a JSON number does not hold 64 bits. */
+static void put_hashes(struct cpa_json *json, const struct cpa_result *r)
+{
+	cpa_json_key(json, "output_hash");
+	if (!r->hashes) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_array(json);
+	for (int i = 0; i < r->W; i++) {
+		char text[20];
+
+		snprintf(text, sizeof text, "%016" PRIx64, r->hashes[i]);
+		cpa_json_string(json, text);
+	}
+	cpa_json_end_array(json);
+}
+
 static void put_result(struct cpa_json *json, const struct cpa_result *r, bool plan)
 {
 	cpa_json_object(json);
@@ -309,8 +328,10 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 		cpa_json_null(json);
 	put_string(json, "layout", r->problem ? cpa_layout_name(r->problem->layout) : NULL);
 	put_counts(json, r);
-	if (!plan)
+	if (!plan) {
+		put_hashes(json, r);
 		put_known(json, "seconds", r->seconds);
+	}
 	if (plan) {
 		put_preamble(json, r);
 		cpa_json_key(json, "proof");
