@@ -2,13 +2,9 @@
  * cmd_verify.c - the main job: every call of every file, or one made-up problem, in every
  * configuration.
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/commands.h"
@@ -16,6 +12,7 @@
 #include "harness/mask.h"
 #include "harness/recording.h"
 #include "harness/verify_call.h"
+#include "harness/walk.h"
 
 static void *keep(struct cpa_verify_session *s, const void *bytes, size_t nbytes)
 {
@@ -114,15 +111,13 @@ static enum cpa_status narrow_bias(
 }
 
 static void verify_recorded(
-	struct cpa_verify_session *s, const char *file, struct cpa_recording *recording, int i)
+	struct cpa_verify_session *s, const char *file, struct cpa_recording *recording, int i,
+	const char *name)
 {
 	const struct cpa_call *recorded;
 	struct cpa_error error = {""};
-	const char *name = keep_string(s, cpa_recording_call_name(recording, i));
 	enum cpa_status status =
 		agree(s, cpa_recording_call(recording, i, &recorded, &error), &error);
-	if (!name)
-		return;
 	if (status != CPA_OK) {
 		cpa_verify_add_verdict(s, file, name, NULL, status, error.text);
 		return;
@@ -149,86 +144,34 @@ static void verify_recorded(
 	free(mask);
 }
 
-static void verify_file(struct cpa_verify_session *s, const char *path)
+static bool visit_call(void *context, const char *file, struct cpa_recording *recording, int i,
+	const char *name)
 {
-	struct cpa_recording *recording;
-	struct cpa_error error = {""};
-	const char *file = keep_string(s, path);
-	if (!file)
-		return;
-	enum cpa_status opened = cpa_recording_open(path, &recording, &error);
-	enum cpa_status status = agree(s, opened, &error);
-	if (status != CPA_OK && opened == CPA_OK)
-		cpa_recording_close(recording);
-	if (status != CPA_OK) {
-		cpa_verify_add_verdict(s, file, NULL, NULL, status, error.text);
-		s->ncalls++; /* nobody knows whether --call would have matched */
-		return;
-	}
+	struct cpa_verify_session *s = context;
 	if (s->world && !cpa_world_leads(s->world))
 		cpa_recording_trust(recording);
-	for (int i = 0; i < cpa_recording_ncalls(recording) && s->status == CPA_OK; i++) {
-		const char *glob = s->options->call_glob;
-		if (glob && fnmatch(glob, cpa_recording_call_name(recording, i), 0) != 0)
-			continue;
-		s->ncalls++;
-		verify_recorded(s, file, recording, i);
-	}
-	cpa_recording_close(recording);
+	verify_recorded(s, file, recording, i, name);
+	return s->status == CPA_OK;
 }
 
-static int compare_names(const void *a, const void *b)
+static void visit_bad(
+	void *context, const char *file, enum cpa_status status, const char *reason)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	cpa_verify_add_verdict(context, file, NULL, NULL, status, reason);
 }
 
-/* The *.h5 of a directory, by name; recordings in directories below are another set. */
-static void verify_directory(struct cpa_verify_session *s, const char *path)
+static enum cpa_status agree_to_open(
+	void *context, enum cpa_status status, struct cpa_error *error)
 {
-	DIR *directory = opendir(path);
-	char **names = NULL;
-	size_t n = 0, capacity = 0;
-	for (struct dirent *entry; directory && (entry = readdir(directory));) {
-		if (fnmatch("*.h5", entry->d_name, FNM_PERIOD) != 0)
-			continue;
-		if (n == capacity) {
-			char **more = realloc(names, (2 * capacity + 16) * sizeof *names);
-			if (!more)
-				break;
-			names = more;
-			capacity = 2 * capacity + 16;
-		}
-		size_t size = strlen(path) + strlen(entry->d_name) + 2;
-		names[n] = cpa_arena_alloc(&s->arena, size);
-		if (!names[n])
-			break;
-		bool slash = path[0] && path[strlen(path) - 1] == '/';
-		snprintf(names[n++], size, "%s%s%s", path, slash ? "" : "/", entry->d_name);
-	}
-	char reason[320];
-	if (!directory)
-		snprintf(reason, sizeof reason, "%.200s: %s", path, strerror(errno));
-	else
-		snprintf(reason, sizeof reason, "%.200s: a directory without *.h5 files", path);
-	if (n == 0 && !s->arena.failed)
-		cpa_verify_add_verdict(
-			s, keep_string(s, path), NULL, NULL, CPA_INVALID, reason);
-	if (n > 0) /* not even no elements may be at NULL */
-		qsort(names, n, sizeof *names, compare_names);
-	for (size_t i = 0; i < n && s->status == CPA_OK; i++)
-		verify_file(s, names[i]);
-	free(names);
-	if (directory)
-		closedir(directory);
+	return agree(context, status, error);
 }
 
-static void verify_path(struct cpa_verify_session *s, const char *path)
+static void verify_files(struct cpa_verify_session *s)
 {
-	struct stat about;
-	if (stat(path, &about) == 0 && S_ISDIR(about.st_mode))
-		verify_directory(s, path);
-	else
-		verify_file(s, path);
+	struct cpa_walk walk = {.options = s->options, .arena = &s->arena, .context = s,
+		.call = visit_call, .bad = visit_bad, .agree = agree_to_open};
+	cpa_walk_recordings(&walk);
+	s->ncalls += walk.ncalls;
 }
 
 /* ---- the command ---- */
@@ -348,8 +291,7 @@ int cpa_cmd_verify(const struct cpa_options *options)
 	cpa_arena_init(&s.arena);
 	if (options->has_problem)
 		verify_problem(&s);
-	for (int i = 0; i < options->nfiles && s.status == CPA_OK; i++)
-		verify_path(&s, options->files[i]);
+	verify_files(&s);
 	int exit_status = finish(&s);
 	cpa_result_list_fini(&s.results);
 	cpa_arena_fini(&s.arena);
