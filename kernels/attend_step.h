@@ -6,18 +6,13 @@
 /* ---- tiles -------------------------------------------------------------------------------- */
 
 /*
- * sum[i][x] = sum over d < n of a[i row + d step] b[d][x] over the lanes x of nvectors vectors:
- * the inner loop of both products.  rows and nvectors are constants wherever this is inlined, so
- * that the sums are registers.
+ * sum[i][x] += sum over d in [from, to) of a[i row + d step] b[d][x] over the lanes x of nvectors
+ * vectors: the inner loop of both products.  rows and nvectors are constants wherever this is
+ * inlined, so that the sums are registers.
  */
-#define SUMS(rows, nvectors, a, row, step, n, b, sum) \
-	UNROLL \
-	for (int i = 0; i < (rows); i++) \
-		UNROLL \
-		for (int x = 0; x < (nvectors); x++) \
-			sum[i][x] = (VECTOR){0}; \
+#define SUMS(rows, nvectors, a, row, step, from, to, b, sum) \
 	NO_UNROLL \
-	for (int64_t d = 0; d < (n); d++) { \
+	for (int64_t d = from; d < (to); d++) { \
 		VECTOR lanes[COLUMNS]; \
 		UNROLL \
 		for (int x = 0; x < (nvectors); x++) \
@@ -31,13 +26,36 @@
 		} \
 	}
 
+#define NO_SUMS(rows, nvectors, sum) \
+	UNROLL \
+	for (int i = 0; i < (rows); i++) \
+		UNROLL \
+		for (int x = 0; x < (nvectors); x++) \
+			sum[i][x] = (VECTOR){0};
+
+/* Memory that is soon wanted, asked for a line at a time: rows `step` apart, or NULL. */
+struct NAME(ahead) {
+	const REAL *at;
+	int64_t step;
+};
+enum { NAME(LINE) = 64 / sizeof(REAL) };
+
 /* Scores of `rows` keys; where max is not NULL it grows with them. */
 CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL *k, int64_t step,
-	const REAL *q, int64_t D, REAL *p, REAL *max)
+	const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	SUMS(rows, nvectors, k, step, 1, D, q, sum)
+	NO_SUMS(rows, nvectors, sum)
+	for (int64_t line = 0; line < D; line += NAME(LINE)) {
+		int64_t end = line + NAME(LINE) < D ? line + NAME(LINE) : D;
+
+		if (ahead.at)
+			UNROLL
+			for (int i = 0; i < rows; i++)
+				CPA_PREFETCH(ahead.at + i * ahead.step + line);
+		SUMS(rows, nvectors, k, step, 1, line, end, q, sum)
+	}
 	UNROLL
 	for (int i = 0; i < rows; i++)
 		UNROLL
@@ -58,11 +76,19 @@ CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL 
 
 /* `rows` features of o, from n keys; the older sum shrinks, or is not there yet. */
 CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL *v, int64_t step,
-	const REAL *p, int64_t n, REAL *o, const REAL *shrink)
+	const REAL *p, int64_t n, REAL *o, const REAL *shrink, struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	SUMS(rows, nvectors, v, 1, step, n, p, sum)
+	NO_SUMS(rows, nvectors, sum)
+	for (int64_t j = 0; j < n; j += NAME(LINE)) {
+		int64_t end = j + NAME(LINE) < n ? j + NAME(LINE) : n;
+
+		if (ahead.at)
+			for (int64_t i = j; i < end; i++)
+				CPA_PREFETCH(ahead.at + i * ahead.step);
+		SUMS(rows, nvectors, v, 1, step, j, end, p, sum)
+	}
 	UNROLL
 	for (int x = 0; x < nvectors; x++) {
 		VECTOR factor = shrink ? AT_CONST(shrink + x * WIDE) : (VECTOR){0};
@@ -91,6 +117,7 @@ struct NAME(step) {
 	const REAL *first, *end;   /* [lane] keys each row sees, in part */
 	const REAL *bias;          /* [n] or [n][lane]: what the mask adds, or NULL */
 	bool bias_per_lane, started;
+	struct NAME(ahead) next_k, next_v; /* rows to ask for meanwhile; next_k only n of them */
 	enum cpa_dtype dtype;      /* that weights are rounded to */
 };
 
@@ -214,7 +241,10 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) *step, const int nvectors, 
 #define SCORE_TILE(rows) \
 	NAME(score_tile)(rows, nvectors, step->k + j * step->k_step, step->k_step, step->q, \
 		step->D, step->p + j * lane, \
-		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL)
+		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL, \
+		(struct NAME(ahead)){step->next_v.at ? step->next_v.at + j * step->next_v.step \
+						     : NULL, \
+			step->next_v.step})
 	for (; j + ROWS <= step->n; j += ROWS)
 		SCORE_TILE(ROWS);
 	REMAINDER(step->n - j, SCORE_TILE(COUNT))
@@ -227,7 +257,10 @@ CPA_INLINE void NAME(values)(const struct NAME(step) *step, const int nvectors)
 
 #define VALUE_TILE(rows) \
 	NAME(value_tile)(rows, nvectors, step->v + d, step->v_step, step->p, step->n, \
-		step->o + d * lane, step->started ? step->shrink : NULL)
+		step->o + d * lane, step->started ? step->shrink : NULL, \
+		(struct NAME(ahead)){ \
+			step->next_k.at && d % NAME(LINE) < ROWS ? step->next_k.at + d : NULL, \
+			step->next_k.step})
 	for (; d + ROWS <= step->Dv; d += ROWS)
 		VALUE_TILE(ROWS);
 	REMAINDER(step->Dv - d, VALUE_TILE(COUNT))

@@ -9,7 +9,11 @@
  *   NAME(max)(a, b)               a where it is greater, else b (so a NaN in a gives b)
  *   NAME(exp2)(x)                 2^x for x <= 0; NaN stays NaN
  *   NAME(round_bf16), NAME(round_fp16)   weights, 0..1, to those types
- *   DTYPE, REAL_MAX, LOG
+ *   HALVES                        1 with NAME(load_bf16), NAME(load_fp16), NAME(store_bf16) and
+ *                                 NAME(store_fp16) of WIDE numbers of 16 bits; 0 without
+ *   NAME(log)(x)                  natural log of x >= 1, or 0, of which nothing is asked
+ *   NAME(transpose)(rows)         WIDE vectors of WIDE numbers, in place
+ *   DTYPE, REAL_MAX
  *
  * Scores are computed transposed, S^T = K Q^T and O^T = V^T P^T: lanes are query rows.  One
  * number of k or v, straight from its row in memory, meets COLUMNS vectors of rows; maxima, sums
@@ -46,7 +50,8 @@ struct NAME(space) {
 	REAL *bias;       /* [KEY_BLOCK][PANEL], with a mask */
 	REAL *first, *end; /* [PANEL] keys of the block that each row sees */
 	REAL *shrink;     /* [PANEL] what older sums are multiplied by */
-	REAL *row;        /* [max of D and Dv] */
+	REAL *row;        /* [WIDE][row_step]: rows of another type on their way */
+	int64_t row_step; /* max of D and Dv, up to whole vectors */
 	REAL *own;        /* a state */
 };
 struct NAME(state) {
@@ -70,6 +75,7 @@ static size_t NAME(lay)(
 	struct NAME(space) *space, const struct cpa_problem *problem, int nrows, char *memory)
 {
 	int64_t D = problem->D, Dv = problem->Dv, n = NAME(padded)(nrows);
+	int64_t row_step = ((D > Dv ? D : Dv) + WIDE - 1) / WIDE * WIDE;
 	const struct {
 		REAL **at;
 		int64_t n;
@@ -82,7 +88,7 @@ static size_t NAME(lay)(
 		{&space->first, PANEL},
 		{&space->end, PANEL},
 		{&space->shrink, PANEL},
-		{&space->row, D > Dv ? D : Dv},
+		{&space->row, WIDE * row_step},
 		{&space->own, n * (Dv + 2)},
 	};
 	size_t nbytes = 0;
@@ -93,6 +99,7 @@ static size_t NAME(lay)(
 		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
 			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
 	}
+	space->row_step = row_step;
 	return nbytes;
 }
 
@@ -112,63 +119,7 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 
 #include "kernels/attend_step.h"
 
-/* ---- queries in, results out ---------------------------------------------------------------- */
-
-/* q is scaled before the product, so that scores never leave the range by themselves; by two
- * parts of the factor, so that this is one rounding.  Lanes past the last row repeat it, so they
- * need no care anywhere. */
-static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(panel) *panel)
-{
-	const struct cpa_attend *attend = unit->call->attend;
-	const long double factor = attend->problem->scale * (LOG2E / 4);
-	const REAL high = (REAL)factor, low = (REAL)(factor - high);
-	int64_t D = attend->problem->D;
-	int lanes = panel->nvectors * WIDE;
-
-	for (int x = 0; x < lanes; x++) {
-		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
-		REAL *q = space->q + panel->first * D + x;
-
-		cpa_run_convert(DTYPE, space->row, attend->q.dtype,
-			cpa_element(&attend->q, cpa_array_index(&attend->q, row.t, unit->b, row.h)),
-			D);
-		for (int64_t d = 0; d < D; d++)
-			q[d * lanes] = space->row[d] * high + space->row[d] * low;
-	}
-}
-
-/* A row that saw nothing has l = 0 and o = 0.  A sum that is NaN (from memory that was never
- * written) stays NaN: as -inf it would be merged away unseen. */
-static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(state) *state,
-	const struct NAME(panel) *panel)
-{
-	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
-	const REAL high = (REAL)(4 / LOG2E), low = (REAL)(4 / LOG2E - high);
-	int64_t Dv = unit->call->attend->problem->Dv;
-	int lanes = panel->nvectors * WIDE;
-
-	for (int x = 0; x < lanes && panel->first + x < unit->n; x++) {
-		int i = panel->first + x;
-		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
-		const REAL *from = state->o + panel->first * Dv + x;
-		REAL l = state->l[i], m = state->m[i], inverse = l == 0 ? 0 : 1 / l;
-		REAL sum = m * high + (m * low + LOG(l));
-
-		/* The largest number, as a bias, must not come back as an infinity. */
-		sum = sum < -REAL_MAX ? -REAL_MAX : sum > REAL_MAX ? REAL_MAX : sum;
-
-		for (int64_t d = 0; d < Dv; d++)
-			space->row[d] = from[d * lanes] * inverse;
-		cpa_run_convert(o->dtype,
-			cpa_element(o, cpa_array_index(o, row.t, unit->b, row.h)), DTYPE,
-			space->row, Dv);
-		cpa_store(lse->dtype, lse->data, cpa_array_index(lse, row.t, unit->b, row.h),
-			l == 0 ? -(REAL)INFINITY : sum);
-	}
-}
+#include "kernels/attend_rows.h"
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
@@ -179,15 +130,6 @@ struct NAME(block) {
 	int64_t k_step, v_step;
 	int64_t mask_at[CPA_KEY_BLOCK]; /* where the mask has them */
 };
-
-/* n rows of an array, from key j of it on, to rows `dim` apart. */
-static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
-	int64_t j, int64_t n, int64_t dim, REAL *to)
-{
-	for (int64_t i = 0; i < n; i++)
-		cpa_run_convert(DTYPE, to + i * dim, array->dtype,
-			cpa_element(array, cpa_array_index(array, j + i, unit->b, unit->kv)), dim);
-}
 
 /* In place where it can be: of the right type and in one piece. */
 static const REAL *NAME(place)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
@@ -371,7 +313,7 @@ static void NAME(find_clear)(struct NAME(step) *step, struct cpa_range all, int6
 /* One panel over what it sees of a key block. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
 	struct NAME(space) *space, const struct NAME(state) *state, struct NAME(panel) *panel,
-	const struct NAME(block) *block)
+	const struct NAME(block) *block, bool is_first, bool is_last)
 {
 	const struct cpa_problem *problem = unit->call->attend->problem;
 	int64_t start = NAME(most)(block->start, panel->hull.start);
@@ -402,6 +344,11 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
 		return;
+	if (is_first && block->v != space->v)
+		step.next_v = (struct NAME(ahead)){step.v, step.v_step};
+	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
+		step.next_k = (struct NAME(ahead)){
+			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
 	NAME(steps)[panel->nvectors - 1](&step);
 	panel->started = true;
 }
@@ -438,7 +385,8 @@ static void NAME(attend)(
 		block.end = NAME(least)(j + CPA_KEY_BLOCK, sight.nkeys);
 		NAME(load_keys)(unit, &sight, &space, &block);
 		for (int i = 0; i < npanels; i++)
-			NAME(attend_panel)(unit, &sight, &space, &state, &panels[i], &block);
+			NAME(attend_panel)(unit, &sight, &space, &state, &panels[i], &block, i == 0,
+				i == npanels - 1);
 	}
 	for (int i = 0; i < npanels; i++)
 		if (!panels[i].started)
@@ -527,4 +475,5 @@ static const struct cpa_attend_type NAME(type) = {
 #undef COLUMNS
 #undef DTYPE
 #undef REAL_MAX
-#undef LOG
+#undef HALVES
+#undef NO_SUMS

@@ -26,6 +26,8 @@
 #endif
 
 /* Used in two parts of a type; those of this happen to be positive in all types. */
+#define CPA_PREFETCH(at) __builtin_prefetch(at, 0, 2) /* into the second cache */
+
 #define LOG2E 1.442695040888963407359924681001892137L
 
 /* 2^x of 0 <= x < 1 (or |x| <= 1/2), minimax in relative error: 0.03 units of fp32 but for the
@@ -98,6 +100,44 @@
 		INTS is_small = (INTS)(p < name##_spread(0x1p-14f)); \
 \
 		return (VECTOR)((small & is_small) | (normal & ~is_small)); \
+	}
+
+/* ln x = e ln 2 + ln y, y in [2/3, 4/3): 2 s (1 + s^2/3 + s^4/5 + ...), s = (y - 1) / (y + 1), |s| <=
+ * 1/5; what is left out is below 2^-28 of it.  NaN gives NaN by the addition of x - x. */
+#define PORTABLE_LOG(name, VECTOR, INTS) \
+	CPA_INLINE VECTOR name##_log(VECTOR x) \
+	{ \
+		INTS up = ((INTS)x - 0x3f2aaaab) >> 23; \
+		VECTOR y = (VECTOR)((INTS)x - (up << 23)), one = name##_spread(1); \
+		VECTOR s = (y - one) / (y + one), t = s * s; \
+		VECTOR p = name##_fma(t, name##_spread(2 / 11.f), name##_spread(2 / 9.f)); \
+		VECTOR e = __builtin_convertvector(up, VECTOR); \
+\
+		p = name##_fma(t, p, name##_spread(2 / 7.f)); \
+		p = name##_fma(t, p, name##_spread(2 / 5.f)); \
+		p = name##_fma(t, p, name##_spread(2 / 3.f)); \
+		p = name##_fma(s * t, p, e * name##_spread(1.42860677e-6f)) + (s + s); \
+		return name##_fma(e, name##_spread(0.693145752f), p) + (x - x); \
+	}
+
+/* Number by number; for what takes little time. */
+#define PLAIN_LOG(name, VECTOR, wide) \
+	CPA_INLINE VECTOR name##_log(VECTOR x) \
+	{ \
+		for (int i = 0; i < wide; i++) \
+			x[i] = log(x[i]); \
+		return x; \
+	}
+#define PLAIN_TRANSPOSE(name, REAL, VECTOR, wide) \
+	CPA_INLINE void name##_transpose(VECTOR *rows) \
+	{ \
+		REAL from[wide][wide], to[wide][wide]; \
+\
+		memcpy(from, rows, sizeof from); \
+		for (int i = 0; i < wide; i++) \
+			for (int j = 0; j < wide; j++) \
+				to[j][i] = from[i][j]; \
+		memcpy(rows, to, sizeof to); \
 	}
 
 /* There is no 16-bit problem in fp64. */
