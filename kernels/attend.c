@@ -230,7 +230,7 @@ static enum cpa_status plan_call(
 
 	*plan = (struct plan){.call = {.attend = attend,
 				      .visible = cpa_host_visible(attend),
-				      .copies_v = attend->nq > 16 && has_bad_stride(&attend->v)},
+				      .copies_v = has_bad_stride(&attend->v)},
 		.type = attend->problem->dtype == CPA_DTYPE_FP64 ? kernels->fp64
 								 : kernels->fp32};
 	if (masked) {

@@ -55,8 +55,12 @@ static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa
 	for (int64_t i = 0; i < n; i++, to += dim) {
 		const void *from = cpa_element(
 			array, cpa_array_index(array, j + i, unit->b, unit->kv));
-		int64_t d = 0;
+		int64_t d = 0, nbytes = dim * (int64_t)cpa_dtype_nbytes(array->dtype);
+		const char *later = cpa_element(array,
+			cpa_array_index(array, j + i + CPA_COPY_AHEAD, unit->b, unit->kv));
 
+		for (int64_t at = 0; at < nbytes; at += 64)
+			CPA_PREFETCH_NEAR(later + at);
 		if (NAME(widen)(array->dtype, from, dim, to) == to)
 			continue;
 		for (; d + WIDE <= dim; d += WIDE)

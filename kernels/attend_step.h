@@ -117,6 +117,10 @@ struct NAME(step) {
 	const REAL *first, *end;   /* [lane] keys each row sees, in part */
 	const REAL *bias;          /* [n] or [n][lane]: what the mask adds, or NULL */
 	bool bias_per_lane, started;
+	const REAL *few_q;         /* attend_few.h: [nfew][D] */
+	REAL *few_o;               /* [nfew][Dv] */
+	int nfew;
+	bool in_place_k, in_place_v;
 	struct NAME(ahead) next_k, next_v; /* rows to ask for meanwhile; next_k only n of them */
 	enum cpa_dtype dtype;      /* that weights are rounded to */
 };

@@ -52,6 +52,8 @@ struct NAME(space) {
 	REAL *shrink;     /* [PANEL] what older sums are multiplied by */
 	REAL *row;        /* [WIDE][row_step]: rows of another type on their way */
 	int64_t row_step; /* max of D and Dv, up to whole vectors */
+	REAL *few_q, *few_o; /* [FEW][D], [FEW][Dv] of attend_few.h */
+	bool few;
 	REAL *own;        /* a state */
 };
 struct NAME(state) {
@@ -61,6 +63,15 @@ struct NAME(state) {
 CPA_INLINE int NAME(padded)(int nrows)
 {
 	return (nrows + WIDE - 1) / WIDE * WIDE;
+}
+
+/* Units of few rows go another way, attend_few.h. */
+enum { NAME(FEW) = WIDE < 8 ? WIDE : 8, NAME(FEW_AHEAD) = 40, NAME(FEW_CHUNK) = 4 * WIDE };
+
+static bool NAME(is_few)(const struct cpa_problem *problem, int nrows)
+{
+	return nrows <= NAME(FEW) && problem->D % WIDE == 0 &&
+		problem->Dv % NAME(FEW_CHUNK) == 0;
 }
 
 static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -89,6 +100,8 @@ static size_t NAME(lay)(
 		{&space->end, PANEL},
 		{&space->shrink, PANEL},
 		{&space->row, WIDE * row_step},
+		{&space->few_q, NAME(is_few)(problem, nrows) ? NAME(FEW) * D : 0},
+		{&space->few_o, NAME(is_few)(problem, nrows) ? NAME(FEW) * Dv : 0},
 		{&space->own, n * (Dv + 2)},
 	};
 	size_t nbytes = 0;
@@ -100,6 +113,7 @@ static size_t NAME(lay)(
 			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
 	}
 	space->row_step = row_step;
+	space->few = NAME(is_few)(problem, nrows);
 	return nbytes;
 }
 
@@ -118,6 +132,7 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 }
 
 #include "kernels/attend_step.h"
+#include "kernels/attend_few.h"
 
 #include "kernels/attend_rows.h"
 
@@ -341,6 +356,8 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (unit->call->k_ids)
 		NAME(read_bias)(unit, sight, space, panel, block->mask_at + from, &step);
 	NAME(find_clear)(&step, panel->all, start);
+	if (space->few)
+		step.clear = step.clear_end = step.n;
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
 		return;
@@ -349,7 +366,16 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
 		step.next_k = (struct NAME(ahead)){
 			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
-	NAME(steps)[panel->nvectors - 1](&step);
+	if (space->few) {
+		step.few_q = space->few_q;
+		step.few_o = space->few_o;
+		step.nfew = NAME(few_count)(unit->n);
+		step.in_place_k = block->k != space->k;
+		step.in_place_v = block->v != space->v;
+		NAME(step_few)(&step);
+	} else {
+		NAME(steps)[panel->nvectors - 1](&step);
+	}
 	panel->started = true;
 }
 
@@ -377,6 +403,8 @@ static void NAME(attend)(
 		NAME(sight_of_panel)(unit, &sight, &panels[i]);
 		NAME(load_queries)(unit, &sight, &space, &panels[i]);
 	}
+	if (space.few)
+		NAME(start_few)(&space, problem);
 	nblocks = (sight.nkeys + CPA_KEY_BLOCK - 1) / CPA_KEY_BLOCK;
 	end = nblocks * (split + 1) / unit->nsplits * CPA_KEY_BLOCK;
 	for (int64_t j = nblocks * split / unit->nsplits * CPA_KEY_BLOCK; j < end;
@@ -388,7 +416,9 @@ static void NAME(attend)(
 			NAME(attend_panel)(unit, &sight, &space, &state, &panels[i], &block, i == 0,
 				i == npanels - 1);
 	}
-	for (int i = 0; i < npanels; i++)
+	if (space.few)
+		NAME(end_few)(&space, problem, state.o);
+	for (int i = 0; i < npanels && !space.few; i++)
 		if (!panels[i].started)
 			memset(state.o + panels[i].first * problem->Dv, 0,
 				(size_t)(panels[i].nvectors * WIDE * problem->Dv) * sizeof(REAL));

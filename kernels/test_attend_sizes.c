@@ -92,15 +92,23 @@ static void every_number_of_rows_and_keys_is_right(void **state)
 static void few_rows_over_many_keys_are_right(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 24; i++) {
 		struct attend_case test;
+		bool whole = i / 4 % 2; /* vectors of features */
 
-		make(&test, (enum cpa_dtype)(i % 4), 1 + i % 5, 2100 + i * 97, i % 3 ? 6 : 3,
-			i % 3 ? 2 : 1, 9, 4);
+		make(&test, (enum cpa_dtype)(i % 4), 1 + i % 5, 2100 + i * 97, i % 3 ? 6 : 2,
+			i % 3 ? 2 : 1, whole ? 32 : 9, whole ? 64 : 4);
 		test.fill = i % 2 ? CPA_FILL_NORMAL : CPA_FILL_EXTREME;
-		if (i > 3) {
+		if (i > 7) {
 			test.problem.rule.causal = true;
-			test.problem.rule.offset = i > 7 ? 1 : 2000; /* some parts see nothing */
+			test.problem.rule.offset = i > 15 ? 1 : 2000; /* some parts see nothing */
+		}
+		if (i % 7 == 3) {
+			test.mask = (struct mask_shape){.query = true,
+				.key = true,
+				.values = MASK_MILD,
+				.dtype = CPA_DTYPE_FP32};
+			case_mask(&test);
 		}
 		finish(&test);
 	}
