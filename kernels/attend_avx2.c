@@ -61,8 +61,8 @@ CPA_INLINE f32 f32_load_fp16(const uint16_t *x)
 /* To nearest even; a NaN keeps its upper bits and one that says NaN. */
 CPA_INLINE void f32_store_bf16(uint16_t *to, f32 x)
 {
-	__m256i bits = (__m256i)x, odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16),
-					  _mm256_set1_epi32(1));
+	__m256i bits = (__m256i)x,
+		odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
 	__m256i rounded = _mm256_add_epi32(
 		_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 	__m256i nan = (__m256i)_mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q);
@@ -171,6 +171,6 @@ CPA_INLINE void f64_transpose(f64 *rows)
 
 CPA_TARGET_END
 
-const struct cpa_attend_kernels cpa_attend_avx2 = {&f32_type, &f64_type, f32_exp2_test,
-	f64_exp2_test};
+const struct cpa_attend_kernels cpa_attend_avx2 = {
+	&f32_type, &f64_type, f32_exp2_test, f64_exp2_test};
 #endif

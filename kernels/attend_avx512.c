@@ -68,23 +68,22 @@ CPA_INLINE f32 f32_load_fp16(const uint16_t *x)
 /* To nearest even; a NaN keeps its upper bits and one that says NaN. */
 CPA_INLINE void f32_store_bf16(uint16_t *to, f32 x)
 {
-	__m512i bits = (__m512i)x, odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16),
-					  _mm512_set1_epi32(1));
+	__m512i bits = (__m512i)x,
+		odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
 	__m512i rounded = _mm512_add_epi32(
 		_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 
 	rounded = _mm512_mask_or_epi32(rounded,
 		_mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), bits,
 		_mm512_set1_epi32(0x400000));
-	_mm256_storeu_si256((__m256i *)(void *)to,
-		_mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+	_mm256_storeu_si256(
+		(__m256i *)(void *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
 CPA_INLINE void f32_store_fp16(uint16_t *to, f32 x)
 {
 	_mm256_storeu_si256((__m256i *)(void *)to,
-		_mm512_cvtps_ph(
-			(__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+		_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 /* Pairs, then pairs of pairs within quarters; then quarters change places. */
@@ -192,6 +191,6 @@ CPA_INLINE void f64_transpose(f64 *rows)
 
 CPA_TARGET_END
 
-const struct cpa_attend_kernels cpa_attend_avx512 = {&f32_type, &f64_type, f32_exp2_test,
-	f64_exp2_test};
+const struct cpa_attend_kernels cpa_attend_avx512 = {
+	&f32_type, &f64_type, f32_exp2_test, f64_exp2_test};
 #endif

@@ -17,7 +17,7 @@ CPA_INLINE void NAME(ask_for)(const REAL *at, int64_t n)
  * one vector of scores.  n keys are there; past them the last is taken again.
  */
 CPA_INLINE void NAME(few_tile)(
-	const struct NAME(step) *step, const int nrows, const REAL *q, int64_t j, REAL *p)
+	const struct NAME(step) * step, const int nrows, const REAL *q, int64_t j, REAL *p)
 {
 	const int nkeys = WIDE / nrows;
 	_Alignas(CPA_HOST_ALIGN) REAL score[WIDE];
@@ -35,14 +35,14 @@ CPA_INLINE void NAME(few_tile)(
 	NO_UNROLL
 	for (int64_t d = 0; d < step->D; d += WIDE)
 		UNROLL
-		for (int r = 0; r < nrows; r++) {
-			VECTOR row = AT_CONST(q + r * step->D + d);
+	for (int r = 0; r < nrows; r++) {
+		VECTOR row = AT_CONST(q + r * step->D + d);
 
-			UNROLL
-			for (int i = 0; i < nkeys; i++)
-				sum[i * nrows + r] = NAME(fma)(
-					*(const NAME(loose) *)(k[i] + d), row, sum[i * nrows + r]);
-		}
+		UNROLL
+		for (int i = 0; i < nkeys; i++)
+			sum[i * nrows + r] = NAME(fma)(
+				*(const NAME(loose) *)(k[i] + d), row, sum[i * nrows + r]);
+	}
 	NAME(transpose)(sum);
 	UNROLL
 	for (int i = 0; i < WIDE; i++)
@@ -52,17 +52,17 @@ CPA_INLINE void NAME(few_tile)(
 		memcpy(p + (j + i) * WIDE, score + i * nrows, (size_t)nrows * sizeof(REAL));
 }
 
-/* 4 vectors of features, from d on, of nrows rows of o. */
-CPA_INLINE void NAME(few_values)(const struct NAME(step) *step, const int nrows, const REAL *p,
+/* FEW_COLUMNS vectors of features, from d on, of nrows rows of o. */
+CPA_INLINE void NAME(few_values)(const struct NAME(step) * step, const int nrows, const REAL *p,
 	int64_t d, REAL *o, const REAL *shrink)
 {
-	VECTOR sum[4][4];
+	VECTOR sum[4][NAME(FEW_COLUMNS)];
 
 	UNROLL
 	for (int r = 0; r < nrows; r++)
 		UNROLL
-		for (int x = 0; x < 4; x++)
-			sum[r][x] = (VECTOR){0};
+	for (int x = 0; x < NAME(FEW_COLUMNS); x++)
+		sum[r][x] = (VECTOR){0};
 	NO_UNROLL
 	for (int64_t j = 0; j < step->n; j++) {
 		const REAL *v = step->v + j * step->v_step + d;
@@ -74,24 +74,24 @@ CPA_INLINE void NAME(few_values)(const struct NAME(step) *step, const int nrows,
 			VECTOR one = NAME(broadcast)(p + j * WIDE + r);
 
 			UNROLL
-			for (int x = 0; x < 4; x++)
-				sum[r][x] = NAME(fma)(one,
-					*(const NAME(loose) *)(v + x * WIDE), sum[r][x]);
+			for (int x = 0; x < NAME(FEW_COLUMNS); x++)
+				sum[r][x] = NAME(fma)(
+					one, *(const NAME(loose) *)(v + x * WIDE), sum[r][x]);
 		}
 	}
 	UNROLL
 	for (int r = 0; r < nrows; r++)
 		UNROLL
-		for (int x = 0; x < 4; x++) {
-			REAL *at = o + r * step->Dv + d + x * WIDE;
+	for (int x = 0; x < NAME(FEW_COLUMNS); x++) {
+		REAL *at = o + r * step->Dv + d + x * WIDE;
 
-			if (step->started)
-				sum[r][x] = NAME(fma)(NAME(broadcast)(shrink + r), AT(at), sum[r][x]);
-			AT(at) = sum[r][x];
-		}
+		if (step->started)
+			sum[r][x] = NAME(fma)(NAME(broadcast)(shrink + r), AT(at), sum[r][x]);
+		AT(at) = sum[r][x];
+	}
 }
 
-CPA_INLINE void NAME(few_rows)(const struct NAME(step) *step, const int nrows)
+CPA_INLINE void NAME(few_rows)(const struct NAME(step) * step, const int nrows)
 {
 	_Alignas(CPA_HOST_ALIGN) REAL max[WIDE];
 
@@ -103,12 +103,13 @@ CPA_INLINE void NAME(few_rows)(const struct NAME(step) *step, const int nrows)
 	NAME(weigh_any)(step, 1, max);
 	for (int r = 0; r < step->nfew; r += nrows)
 		for (int64_t d = 0; d < step->Dv; d += NAME(FEW_CHUNK))
-			NAME(few_values)(step, nrows, step->p + r, d, step->few_o + r * step->Dv,
+			NAME(few_values)
+			(step, nrows, step->p + r, d, step->few_o + r * step->Dv,
 				step->shrink + r);
 }
 
 /* Like NAME(step)(), but o is [row][Dv] and q [row][D]; rows by fours, or one. */
-static void NAME(step_few)(const struct NAME(step) *step)
+static void NAME(step_few)(const struct NAME(step) * step)
 {
 	if (step->nfew == 1)
 		NAME(few_rows)(step, 1);
@@ -125,7 +126,7 @@ static int NAME(few_count)(int n)
 }
 
 /* q from [D][lane] to [row][D]; weights of lanes without a row must be numbers. */
-static void NAME(start_few)(struct NAME(space) *space, const struct cpa_problem *problem)
+static void NAME(start_few)(struct NAME(space) * space, const struct cpa_problem *problem)
 {
 	for (int r = 0; r < NAME(FEW); r++)
 		for (int64_t d = 0; d < problem->D; d++)
@@ -136,7 +137,7 @@ static void NAME(start_few)(struct NAME(space) *space, const struct cpa_problem 
 
 /* o from [row][Dv] to [Dv][lane]. */
 static void NAME(end_few)(
-	const struct NAME(space) *space, const struct cpa_problem *problem, REAL *o)
+	const struct NAME(space) * space, const struct cpa_problem *problem, REAL *o)
 {
 	memset(o, 0, (size_t)(problem->Dv * WIDE) * sizeof(REAL));
 	for (int r = 0; r < NAME(FEW); r++)

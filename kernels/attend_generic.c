@@ -44,5 +44,5 @@ PLAIN_TRANSPOSE(f64, double, f64, 2)
 #define HALVES 0
 #include "kernels/attend_template.h"
 
-const struct cpa_attend_kernels cpa_attend_generic = {&f32_type, &f64_type, f32_exp2_test,
-	f64_exp2_test};
+const struct cpa_attend_kernels cpa_attend_generic = {
+	&f32_type, &f64_type, f32_exp2_test, f64_exp2_test};

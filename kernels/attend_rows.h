@@ -56,16 +56,15 @@ static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa
 		const void *from = cpa_element(
 			array, cpa_array_index(array, j + i, unit->b, unit->kv));
 		int64_t d = 0, nbytes = dim * (int64_t)cpa_dtype_nbytes(array->dtype);
-		const char *later = cpa_element(array,
-			cpa_array_index(array, j + i + CPA_COPY_AHEAD, unit->b, unit->kv));
+		const char *later = cpa_element(
+			array, cpa_array_index(array, j + i + CPA_COPY_AHEAD, unit->b, unit->kv));
 
 		for (int64_t at = 0; at < nbytes; at += 64)
 			CPA_PREFETCH_NEAR(later + at);
 		if (NAME(widen)(array->dtype, from, dim, to) == to)
 			continue;
 		for (; d + WIDE <= dim; d += WIDE)
-			*(NAME(loose) *)(to + d) =
-				*(const NAME(loose) *)((const REAL *)from + d);
+			*(NAME(loose) *)(to + d) = *(const NAME(loose) *)((const REAL *)from + d);
 		for (; d < dim; d++)
 			to[d] = ((const REAL *)from)[d];
 	}
@@ -73,8 +72,8 @@ static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa
 
 /* q is scaled before the product, so that scores never leave the range by themselves; by two
  * parts of the factor, so that this is one rounding. */
-CPA_INLINE void NAME(scale_rows)(const REAL *const *row, int64_t D, REAL high, REAL low, REAL *to,
-	int64_t lanes)
+CPA_INLINE void NAME(scale_rows)(
+	const REAL *const *row, int64_t D, REAL high, REAL low, REAL *to, int64_t lanes)
 {
 	int64_t d = 0;
 
@@ -99,7 +98,7 @@ CPA_INLINE void NAME(scale_rows)(const REAL *const *row, int64_t D, REAL high, R
 
 /* Lanes past the last row repeat it, so they need no care anywhere. */
 static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(panel) *panel)
+	struct NAME(space) * space, const struct NAME(panel) * panel)
 {
 	const struct cpa_attend *attend = unit->call->attend;
 	const long double factor = attend->problem->scale * (LOG2E / 4);
@@ -124,8 +123,8 @@ static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct 
 }
 
 /* o[lane] of n rows, times factor[lane], to `row`. */
-CPA_INLINE void NAME(gather_rows)(const REAL *o, int64_t lanes, VECTOR factor, int64_t Dv, int n,
-	REAL *const *row)
+CPA_INLINE void NAME(gather_rows)(
+	const REAL *o, int64_t lanes, VECTOR factor, int64_t Dv, int n, REAL *const *row)
 {
 	int64_t d = 0;
 
@@ -162,8 +161,8 @@ CPA_INLINE VECTOR NAME(conclude)(const REAL *m, const REAL *l, REAL *lse)
 {
 	const REAL high = (REAL)(4 / LOG2E), low = (REAL)(4 / LOG2E - high);
 	VECTOR sum = AT_CONST(l), max = AT_CONST(m), one = NAME(spread)(1);
-	VECTOR whole = NAME(fma)(max, NAME(spread)(high),
-		NAME(fma)(max, NAME(spread)(low), NAME(log)(sum)));
+	VECTOR whole = NAME(fma)(
+		max, NAME(spread)(high), NAME(fma)(max, NAME(spread)(low), NAME(log)(sum)));
 	INTS nothing = (INTS)(sum == NAME(spread)(0));
 
 	whole = NAME(max)(whole, NAME(spread)(-REAL_MAX)) + (sum - sum);
@@ -174,8 +173,8 @@ CPA_INLINE VECTOR NAME(conclude)(const REAL *m, const REAL *l, REAL *lse)
 }
 
 static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(state) *state,
-	const struct NAME(panel) *panel)
+	struct NAME(space) * space, const struct NAME(state) * state,
+	const struct NAME(panel) * panel)
 {
 	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
 	int64_t Dv = unit->call->attend->problem->Dv, lanes = panel->nvectors * WIDE;
@@ -198,9 +197,10 @@ static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct c
 			int64_t index = cpa_array_index(lse, of[i].t, unit->b, of[i].h);
 
 			if (o->dtype != DTYPE)
-				NAME(narrow)(o->dtype,
-					cpa_element(o,
-						cpa_array_index(o, of[i].t, unit->b, of[i].h)),
+				NAME(narrow)
+				(o->dtype,
+					cpa_element(
+						o, cpa_array_index(o, of[i].t, unit->b, of[i].h)),
 					Dv, row[i]);
 			if (lse->dtype == DTYPE)
 				((REAL *)lse->data)[index] = whole[i];

@@ -36,25 +36,25 @@ typedef VECTOR NAME(loose) __attribute__((aligned(sizeof(REAL)), may_alias));
 
 /* Some panels of a unit are narrower than PANEL; all are as wide as each other, or one vector. */
 struct NAME(panel) {
-	int first, nvectors;    /* first row, a multiple of WIDE */
-	struct cpa_range hull;  /* kept keys that any of its rows sees */
-	struct cpa_range all;   /* that all of them see */
+	int first, nvectors; /* first row, a multiple of WIDE */
+	struct cpa_range hull; /* kept keys that any of its rows sees */
+	struct cpa_range all; /* that all of them see */
 	bool started;
 };
 
 /* What one thread works in, and a state: all in one allocation each. */
 struct NAME(space) {
-	REAL *k, *v;      /* [KEY_BLOCK][D], [KEY_BLOCK][Dv]: a key block that was copied */
-	REAL *q;          /* [D][row] by panels, scaled */
-	REAL *p;          /* [KEY_BLOCK][PANEL] scores, then weights */
-	REAL *bias;       /* [KEY_BLOCK][PANEL], with a mask */
+	REAL *k, *v; /* [KEY_BLOCK][D], [KEY_BLOCK][Dv]: a key block that was copied */
+	REAL *q; /* [D][row] by panels, scaled */
+	REAL *p; /* [KEY_BLOCK][PANEL] scores, then weights */
+	REAL *bias; /* [KEY_BLOCK][PANEL], with a mask */
 	REAL *first, *end; /* [PANEL] keys of the block that each row sees */
-	REAL *shrink;     /* [PANEL] what older sums are multiplied by */
-	REAL *row;        /* [WIDE][row_step]: rows of another type on their way */
+	REAL *shrink; /* [PANEL] what older sums are multiplied by */
+	REAL *row; /* [WIDE][row_step]: rows of another type on their way */
 	int64_t row_step; /* max of D and Dv, up to whole vectors */
 	REAL *few_q, *few_o; /* [FEW][D], [FEW][Dv] of attend_few.h */
 	bool few;
-	REAL *own;        /* a state */
+	REAL *own; /* a state */
 };
 struct NAME(state) {
 	REAL *m, *l, *o; /* [row] maximum and sum, [Dv][row] by panels */
@@ -66,12 +66,16 @@ CPA_INLINE int NAME(padded)(int nrows)
 }
 
 /* Units of few rows go another way, attend_few.h. */
-enum { NAME(FEW) = WIDE < 8 ? WIDE : 8, NAME(FEW_AHEAD) = 40, NAME(FEW_CHUNK) = 4 * WIDE };
+enum {
+	NAME(FEW) = WIDE < 8 ? WIDE : 8,
+	NAME(FEW_AHEAD) = 40,
+	NAME(FEW_COLUMNS) = COLUMNS > 3 ? 4 : 2,
+	NAME(FEW_CHUNK) = NAME(FEW_COLUMNS) * WIDE
+};
 
 static bool NAME(is_few)(const struct cpa_problem *problem, int nrows)
 {
-	return nrows <= NAME(FEW) && problem->D % WIDE == 0 &&
-		problem->Dv % NAME(FEW_CHUNK) == 0;
+	return nrows <= NAME(FEW) && problem->D % WIDE == 0 && problem->Dv % NAME(FEW_CHUNK) == 0;
 }
 
 static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -83,7 +87,7 @@ static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
 
 /* Lays a space over memory; NULL: only counts.  Returns the bytes. */
 static size_t NAME(lay)(
-	struct NAME(space) *space, const struct cpa_problem *problem, int nrows, char *memory)
+	struct NAME(space) * space, const struct cpa_problem *problem, int nrows, char *memory)
 {
 	int64_t D = problem->D, Dv = problem->Dv, n = NAME(padded)(nrows);
 	int64_t row_step = ((D > Dv ? D : Dv) + WIDE - 1) / WIDE * WIDE;
@@ -135,140 +139,10 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 #include "kernels/attend_few.h"
 
 #include "kernels/attend_rows.h"
+#include "kernels/attend_keys.h"
 
-/* ---- keys ----------------------------------------------------------------------------------- */
-
-/* A key block: kept keys [start, end) of a unit. */
-struct NAME(block) {
-	int64_t start, end;
-	const REAL *k, *v;
-	int64_t k_step, v_step;
-	int64_t mask_at[CPA_KEY_BLOCK]; /* where the mask has them */
-};
-
-/* In place where it can be: of the right type and in one piece. */
-static const REAL *NAME(place)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
-	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step)
-{
-	if (!whole || array->dtype != DTYPE) {
-		*step = dim;
-		return copy;
-	}
-	*step = array->token;
-	return cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
-}
-
-static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, struct NAME(block) *block)
-{
-	const struct cpa_attend *attend = unit->call->attend;
-	const struct cpa_problem *problem = attend->problem;
-	int64_t before = 0, n = block->end - block->start, done = 0;
-
-	for (int i = 0; i < sight->npieces && done < n; i++) {
-		struct cpa_range piece = sight->piece[i];
-		int64_t length = piece.end - piece.start, skip = block->start + done - before;
-		int64_t j = piece.start + skip, count = length - skip < n - done ? length - skip
-										 : n - done;
-
-		before += length;
-		if (skip >= length)
-			continue;
-		if (!done) {
-			block->k = NAME(place)(unit, &attend->k, j, count == n, problem->D,
-				space->k, &block->k_step);
-			block->v = NAME(place)(unit, &attend->v, j,
-				count == n && !unit->call->copies_v, problem->Dv, space->v,
-				&block->v_step);
-		}
-		if (block->k == space->k)
-			NAME(copy_rows)(unit, &attend->k, j, count, problem->D,
-				space->k + done * problem->D);
-		if (block->v == space->v)
-			NAME(copy_rows)(unit, &attend->v, j, count, problem->Dv,
-				space->v + done * problem->Dv);
-		for (int64_t c = 0; unit->call->k_ids && c < count; c++)
-			block->mask_at[done + c] =
-				unit->call->k_ids[j + c] * problem->rule.mask.key;
-		done += count;
-	}
-}
-
-/* ---- masks ---------------------------------------------------------------------------------- */
-
-/* A table: a branch on each byte costs as much as all the rest. */
-static const REAL NAME(bias_of)[] = {-(REAL)INFINITY, 0};
-
-/* bias[j][x] of rows x and keys j from where they lie in a mask of that type. */
-#define READ_MASK(read, type, value) \
-	static void read(const void *data, const int64_t *rows, int nrows, \
-		const int64_t *keys, int64_t nkeys, REAL *bias) \
-	{ \
-		for (int x = 0; x < nrows; x++) { \
-			const type *row = (const type *)data + rows[x]; \
-\
-			for (int64_t j = 0; j < nkeys; j++) { \
-				type at = row[keys[j]]; \
-\
-				bias[j * nrows + x] = (REAL)(value); \
-			} \
-		} \
-	}
-READ_MASK(NAME(read_truth), uint8_t, NAME(bias_of)[at != 0])
-READ_MASK(NAME(read_narrow), float, at)
-READ_MASK(NAME(read_wide), double, at)
-#undef READ_MASK
-
-/* A mask that is the same for all rows is read once for all lanes. */
-static void NAME(read_bias)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(panel) *panel, const int64_t *keys,
-	struct NAME(step) *step)
-{
-	const struct cpa_attend *attend = unit->call->attend;
-	const struct cpa_mask *mask = &attend->problem->rule.mask;
-	int nrows = mask->query || mask->head ? panel->nvectors * WIDE : 1;
-	int64_t rows[PANEL];
-
-	for (int x = 0; x < nrows; x++) {
-		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
-
-		rows[x] = (attend->batches.start + unit->b) * mask->batch +
-			(attend->heads.start + row.h) * mask->head +
-			unit->call->q_ids[row.t] * mask->query;
-	}
-	if (mask->kind == CPA_MASK_BOOL)
-		NAME(read_truth)(mask->data, rows, nrows, keys, step->n, space->bias);
-	else if (mask->dtype == CPA_DTYPE_FP64)
-		NAME(read_wide)(mask->data, rows, nrows, keys, step->n, space->bias);
-	else
-		NAME(read_narrow)(mask->data, rows, nrows, keys, step->n, space->bias);
-	step->bias = space->bias;
-	step->bias_per_lane = nrows > 1;
-}
-
-/* What each row sees of the keys of a step, counted from the first; false where none sees any:
- * rows may lie far apart. */
-static bool NAME(look)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(panel) *panel, int64_t start, int64_t n)
-{
-	bool any = false;
-
-	for (int x = 0; x < panel->nvectors * WIDE; x++) {
-		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_range seen = *cpa_unit_row(unit, sight, i).keys;
-		int64_t first = seen.start - start, end = seen.end - start;
-
-		first = first < 0 ? 0 : first > n ? n : first;
-		end = end < 0 ? 0 : end > n ? n : end;
-		any = any || first < end;
-		space->first[x] = (REAL)first;
-		space->end[x] = (REAL)end;
-	}
-	return any;
-}
-
-/* ---- one unit ------------------------------------------------------------------------------- */
+/* ---- one unit -------------------------------------------------------------------------------
+ */
 
 static int64_t NAME(least)(int64_t a, int64_t b)
 {
@@ -281,7 +155,7 @@ static int64_t NAME(most)(int64_t a, int64_t b)
 }
 
 /* Panels as wide as each other, give or take a vector.  Returns how many. */
-static int NAME(cut_panels)(int nrows, struct NAME(panel) *panels)
+static int NAME(cut_panels)(int nrows, struct NAME(panel) * panels)
 {
 	int nvectors = NAME(padded)(nrows) / WIDE, n = (nvectors + COLUMNS - 1) / COLUMNS;
 
@@ -295,7 +169,7 @@ static int NAME(cut_panels)(int nrows, struct NAME(panel) *panels)
 }
 
 static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
-	const struct cpa_sight *sight, struct NAME(panel) *panel)
+	const struct cpa_sight *sight, struct NAME(panel) * panel)
 {
 	struct cpa_range hull = {INT64_MAX, 0}, all = {0, INT64_MAX};
 	int end = panel->first + panel->nvectors * WIDE;
@@ -313,7 +187,7 @@ static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
 }
 
 /* Tiles of keys that lie wholly within those that all rows see need no mask. */
-static void NAME(find_clear)(struct NAME(step) *step, struct cpa_range all, int64_t start)
+static void NAME(find_clear)(struct NAME(step) * step, struct cpa_range all, int64_t start)
 {
 	int64_t clear = NAME(most)(all.start - start, 0), end = all.end - start;
 
@@ -327,8 +201,8 @@ static void NAME(find_clear)(struct NAME(step) *step, struct cpa_range all, int6
 
 /* One panel over what it sees of a key block. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) *space, const struct NAME(state) *state, struct NAME(panel) *panel,
-	const struct NAME(block) *block, bool is_first, bool is_last)
+	struct NAME(space) * space, const struct NAME(state) * state, struct NAME(panel) * panel,
+	const struct NAME(block) * block, bool is_first, bool is_last)
 {
 	const struct cpa_problem *problem = unit->call->attend->problem;
 	int64_t start = NAME(most)(block->start, panel->hull.start);
@@ -392,8 +266,7 @@ static void NAME(attend)(
 	int64_t nblocks, end;
 
 	NAME(lay)(&space, problem, unit->n, memory);
-	state = NAME(state_of)(
-		state_memory ? (REAL *)(void *)state_memory : space.own, unit->n);
+	state = NAME(state_of)(state_memory ? (REAL *)(void *)state_memory : space.own, unit->n);
 	cpa_sight_find(unit, &sight);
 	for (int i = 0; i < NAME(padded)(unit->n); i++) {
 		state.m[i] = -REAL_MAX;
@@ -413,7 +286,8 @@ static void NAME(attend)(
 		block.end = NAME(least)(j + CPA_KEY_BLOCK, sight.nkeys);
 		NAME(load_keys)(unit, &sight, &space, &block);
 		for (int i = 0; i < npanels; i++)
-			NAME(attend_panel)(unit, &sight, &space, &state, &panels[i], &block, i == 0,
+			NAME(attend_panel)
+			(unit, &sight, &space, &state, &panels[i], &block, i == 0,
 				i == npanels - 1);
 	}
 	if (space.few)
@@ -425,8 +299,8 @@ static void NAME(attend)(
 }
 
 /* Adds state b to a, lane by lane. */
-static void NAME(join)(const struct NAME(panel) *panel, int64_t Dv, const struct NAME(state) *a,
-	const struct NAME(state) *b)
+static void NAME(join)(const struct NAME(panel) * panel, int64_t Dv, const struct NAME(state) * a,
+	const struct NAME(state) * b)
 {
 	const VECTOR four = NAME(spread)(4);
 	int lanes = panel->nvectors * WIDE;

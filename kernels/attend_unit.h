@@ -22,19 +22,19 @@ enum {
 struct cpa_attend_call {
 	const struct cpa_attend *attend;
 	struct cpa_range *visible; /* [batches][nq] */
-	int64_t *q_ids, *k_ids;    /* [nq], [nk] global; only with a mask */
-	bool copies_v;             /* rows of v lie so that reading them in place is slow */
-	size_t state_nbytes;       /* from one state of a unit to the next */
+	int64_t *q_ids, *k_ids; /* [nq], [nk] global; only with a mask */
+	bool copies_v; /* rows of v lie so that reading them in place is slow */
+	size_t state_nbytes; /* from one state of a unit to the next */
 };
 
 struct cpa_attend_unit {
 	const struct cpa_attend_call *call;
-	int64_t b, kv;       /* of the arrays */
+	int64_t b, kv; /* of the arrays */
 	int64_t head, first; /* row i is entry first + i of the list that begins with this head */
-	int n;               /* rows, 1..CPA_UNIT_ROWS */
-	int nsplits;         /* parts that its keys are cut into; 1: none */
-	double work;         /* about how long it takes */
-	char *state;         /* [nsplits] states of the kernel; NULL without splits */
+	int n; /* rows, 1..CPA_UNIT_ROWS */
+	int nsplits; /* parts that its keys are cut into; 1: none */
+	double work; /* about how long it takes */
+	char *state; /* [nsplits] states of the kernel; NULL without splits */
 };
 
 /*

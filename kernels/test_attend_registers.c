@@ -34,13 +34,15 @@ static bool read_line(const char *text, struct line *line)
 		return false;
 	jump = strstr(end, "\tj");
 	line->target = jump ? strtoul(jump + strcspn(jump, " ") + 1 +
-					     strspn(jump + strcspn(jump, " ") + 1, " "),
+					      strspn(jump + strcspn(jump, " ") + 1, " "),
 				      NULL, 16)
 			    : 0;
 	line->broadcasts = strstr(end, "vbroadcast") || strstr(end, "{1to");
-	line->multiplies = strstr(end, "vfmadd231") && (strstr(end, "%zmm") || strstr(end, "%ymm"));
+	line->multiplies = strstr(end, "vfmadd231") &&
+		(strstr(end, "%zmm") || strstr(end, "%ymm"));
 	/* A store: memory comes last.  Reading a constant from there is harmless. */
-	line->on_stack = strstr(end, "mm") && (strstr(end, "(%rsp)\n") || strstr(end, "(%rbp)\n"));
+	line->on_stack = strstr(end, "mm") &&
+		(strstr(end, "(%rsp)\n") || strstr(end, "(%rbp)\n"));
 	return true;
 }
 
@@ -95,7 +97,7 @@ static void sums_stay_in_registers(void **state)
 	pclose(listing);
 	free(lines);
 	print_message("%d loops of sums, %d stores to the stack in them\n", nloops, nstack);
-#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) &&            \
 	!defined(CPA_NO_CLONES)
 	assert_true(nloops >= 20);
 	assert_int_equal(nstack, 0);

@@ -41,7 +41,8 @@ static void finish(struct attend_case *test)
 	case_free(test);
 }
 
-/* Guard pages on either side, ordinary and extreme inputs, causal or not, partials in any type. */
+/* Guard pages on either side, ordinary and extreme inputs, causal or not, partials in any type.
+ */
 static void every_size_of_head_is_right_and_stays_in_its_arrays(void **state)
 {
 	uint64_t seed = 31;
@@ -66,8 +67,8 @@ static void every_size_of_head_is_right_and_stays_in_its_arrays(void **state)
 /* A panel and a key block each way; with a mask every element counts. */
 static void every_number_of_rows_and_keys_is_right(void **state)
 {
-	static const int64_t edges[] = {15, 16, 17, 47, 48, 49, 63, 64, 65, 127, 191, 192, 193,
-		255, 257, 385};
+	static const int64_t edges[] = {
+		15, 16, 17, 47, 48, 49, 63, 64, 65, 127, 191, 192, 193, 255, 257, 385};
 	enum { N = sizeof edges / sizeof edges[0] };
 
 	(void)state;
@@ -141,7 +142,10 @@ static void rows_that_are_copied_are_right(void **state)
 	for (int i = 0; i < 4; i++) {
 		struct attend_case test;
 
-		make(&test, (enum cpa_dtype)i, 70, 200, 64, 64, 32, i == 0 ? 8 : i == 1 ? 16 : 32);
+		make(&test, (enum cpa_dtype)i, 70, 200, 64, 64, 32,
+			i == 0		 ? 8
+				: i == 1 ? 16
+					 : 32);
 		test.heads.end = 2;
 		finish(&test);
 	}
