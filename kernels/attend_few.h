@@ -13,13 +13,15 @@ CPA_INLINE void NAME(ask_for)(const REAL *at, int64_t n)
 }
 
 /*
- * Scores of WIDE / nrows keys for nrows rows: WIDE sums of vectors, which turned round add up to
- * one vector of scores.  n keys are there; past them the last is taken again.
+ * Scores of some keys for nrows rows: WIDE sums of vectors, which turned round add up to one
+ * vector of scores.  A row alone is taken in halves, so that keys are not too many at a time.  n
+ * keys are there; past them the last is taken again.
  */
 CPA_INLINE void NAME(few_tile)(
-	const struct NAME(step) * step, const int nrows, const REAL *q, int64_t j, REAL *p)
+	const struct NAME(step) *step, const int nrows, const REAL *q, int64_t j, REAL *p)
 {
-	const int nkeys = WIDE / nrows;
+	const int halves = nrows == 1 ? 2 : 1, nkeys = WIDE / nrows / halves;
+	const int64_t D = step->D / halves;
 	_Alignas(CPA_HOST_ALIGN) REAL score[WIDE];
 	VECTOR sum[WIDE], total = {0};
 	const REAL *k[WIDE];
@@ -33,23 +35,29 @@ CPA_INLINE void NAME(few_tile)(
 	for (int i = 0; i < WIDE; i++)
 		sum[i] = (VECTOR){0};
 	NO_UNROLL
-	for (int64_t d = 0; d < step->D; d += WIDE)
+	for (int64_t d = 0; d < D; d += WIDE)
 		UNROLL
-	for (int r = 0; r < nrows; r++) {
-		VECTOR row = AT_CONST(q + r * step->D + d);
+		for (int r = 0; r < nrows * halves; r++) {
+			VECTOR row = AT_CONST(q + r * D + d);
+			const int64_t half = halves == 2 ? r * D : 0;
 
-		UNROLL
-		for (int i = 0; i < nkeys; i++)
-			sum[i * nrows + r] = NAME(fma)(
-				*(const NAME(loose) *)(k[i] + d), row, sum[i * nrows + r]);
-	}
+			UNROLL
+			for (int i = 0; i < nkeys; i++)
+				sum[i * nrows * halves + r] =
+					NAME(fma)(*(const NAME(loose) *)(k[i] + half + d), row,
+						sum[i * nrows * halves + r]);
+		}
 	NAME(transpose)(sum);
 	UNROLL
 	for (int i = 0; i < WIDE; i++)
 		total += sum[i];
 	AT(score) = total;
 	for (int i = 0; i < nkeys && j + i < step->n; i++)
-		memcpy(p + (j + i) * WIDE, score + i * nrows, (size_t)nrows * sizeof(REAL));
+		if (halves == 2)
+			p[(j + i) * WIDE] = score[2 * i] + score[2 * i + 1];
+		else
+			memcpy(p + (j + i) * WIDE, score + i * nrows,
+				(size_t)nrows * sizeof(REAL));
 }
 
 /* FEW_COLUMNS vectors of features, from d on, of nrows rows of o. */
@@ -96,7 +104,7 @@ CPA_INLINE void NAME(few_rows)(const struct NAME(step) * step, const int nrows)
 	_Alignas(CPA_HOST_ALIGN) REAL max[WIDE];
 
 	for (int r = 0; r < step->nfew; r += nrows)
-		for (int64_t j = 0; j < step->n; j += WIDE / nrows)
+		for (int64_t j = 0; j < step->n; j += nrows == 1 ? WIDE / 2 : WIDE / nrows)
 			NAME(few_tile)(step, nrows, step->few_q + r * step->D, j, step->p + r);
 	memcpy(max, step->m, sizeof max);
 	NAME(hide)(step, 1, 0, step->n, max);

@@ -3,8 +3,6 @@
  * sees.  Part of attend_template.h.
  */
 
- */
-
 /* A key block: kept keys [start, end) of a unit. */
 struct NAME(block) {
 	int64_t start, end;
@@ -61,8 +59,7 @@ static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa
 	}
 }
 
-/* ---- masks ----------------------------------------------------------------------------------
- */
+/* ---- masks ---- */
 
 /* A table: a branch on each byte costs as much as all the rest. */
 static const REAL NAME(bias_of)[] = {-(REAL)INFINITY, 0};

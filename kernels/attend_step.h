@@ -3,7 +3,7 @@
  * Part of attend_template.h.
  */
 
-/* ---- tiles -------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 
 /*
  * sum[i][x] += sum over d in [from, to) of a[i row + d step] b[d][x] over the lanes x of nvectors
@@ -104,8 +104,7 @@ CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL 
 	}
 }
 
-/* ---- one panel against one key block --------------------------------------------------------
- */
+/* ---- one panel against one key block ---- */
 
 struct NAME(step) {
 	const REAL *k, *v; /* rows k_step and v_step apart */

@@ -75,7 +75,7 @@ enum {
 
 static bool NAME(is_few)(const struct cpa_problem *problem, int nrows)
 {
-	return nrows <= NAME(FEW) && problem->D % WIDE == 0 && problem->Dv % NAME(FEW_CHUNK) == 0;
+	return nrows <= NAME(FEW) && problem->D % (2 * WIDE) == 0 && problem->Dv % NAME(FEW_CHUNK) == 0;
 }
 
 static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -141,8 +141,7 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 #include "kernels/attend_rows.h"
 #include "kernels/attend_keys.h"
 
-/* ---- one unit -------------------------------------------------------------------------------
- */
+/* ---- one unit ---- */
 
 static int64_t NAME(least)(int64_t a, int64_t b)
 {
