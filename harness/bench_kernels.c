@@ -304,7 +304,7 @@ static void bench_decode(void)
 	printf("\n# few queries, keys and values beyond the caches: share of the read rate\n"
 	       "# threads    Sq   Skv   Hq  Hkv    D dtype     GB/s  share\n");
 	for (int t = 1; t <= most_threads(); t++) {
-		struct cpa_peak_space *space = cpa_peak_space_create(32 << 20, t);
+		struct cpa_peak_space *space = cpa_peak_space_create(64 << 20, t);
 
 		for (int i = 0; space && i < N; i++) {
 			const struct shape *s = &shapes[i];

@@ -239,7 +239,7 @@ static enum cpa_status plan_call(
 		.call = {.attend = attend,
 			.visible = cpa_host_visible(attend),
 			.copies_v = reads_often(attend) && has_bad_stride(&attend->v)},
-		.type = attend->problem->dtype == CPA_DTYPE_FP64 ? kernels->fp64 : kernels->fp32};
+		.type = kernels->type[attend->problem->dtype]};
 	if (masked) {
 		plan->call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
 		plan->call.k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);

@@ -192,5 +192,5 @@ CPA_INLINE void f64_transpose(f64 *rows)
 CPA_TARGET_END
 
 const struct cpa_attend_kernels cpa_attend_avx512 = {
-	&f32_type, &f64_type, f32_exp2_test, f64_exp2_test};
+	CPA_ATTEND_TYPES, f32_exp2_test, f64_exp2_test};
 #endif

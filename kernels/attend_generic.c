@@ -45,4 +45,4 @@ PLAIN_TRANSPOSE(f64, double, f64, 2)
 #include "kernels/attend_template.h"
 
 const struct cpa_attend_kernels cpa_attend_generic = {
-	&f32_type, &f64_type, f32_exp2_test, f64_exp2_test};
+	CPA_ATTEND_TYPES, f32_exp2_test, f64_exp2_test};

@@ -65,8 +65,7 @@ CPA_INLINE struct cpa_unit_row cpa_unit_row(
 	return row;
 }
 
-/* The kernels of one instruction set, fp32 (for 16 bit too) and fp64.  Memory is aligned to
- * CPA_HOST_ALIGN. */
+/* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
 	/* Bytes of scratch for one thread, and of the state of one unit. */
@@ -78,11 +77,20 @@ struct cpa_attend_type {
 	void (*finish)(const struct cpa_attend_unit *unit, char *space, char *states);
 };
 struct cpa_attend_kernels {
-	const struct cpa_attend_type *fp32, *fp64;
+	/* By dtype of the problem; 16 bit may be widened to the kernel of fp32. */
+	const struct cpa_attend_type *type[4];
 	/* 2^(4 x), x <= 0, n of them in place (n a multiple of 16); for tests. */
 	void (*exp2_fp32)(float *x, int64_t n);
 	void (*exp2_fp64)(double *x, int64_t n);
 };
+
+/* The kernels of a set whose types are called f32_type and f64_type, and where 16 bit is
+ * widened. */
+#define CPA_ATTEND_TYPES \
+	{ \
+		[CPA_DTYPE_FP64] = &f64_type, [CPA_DTYPE_FP32] = &f32_type, \
+		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type \
+	}
 
 extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512;
 
