@@ -17,6 +17,7 @@ enum {
 	PARALLEL_FROM = 1 << 20, /* multiplications */
 	ENOUGH_UNITS = 16, /* for the threads of any machine that this is meant for */
 	SPLIT_KEYS = 1024, /* at least, of a part of a unit's keys */
+	STREAM_FROM = 1 << 20, /* bytes of o */
 	BAD_STRIDE = 4096 /* bytes; rows so far apart fall into one set of the first cache */
 };
 
@@ -215,6 +216,21 @@ static bool reads_often(const struct cpa_attend *attend)
 	return attend->nq * (attend->problem->Hq / attend->problem->Hkv) > 8;
 }
 
+/* Stores that pass by the caches want whole lines. */
+static bool is_streamed(const struct cpa_attend *attend)
+{
+	const struct cpa_array *o = &attend->o;
+	int64_t size = (int64_t)cpa_dtype_nbytes(o->dtype), Dv = attend->problem->Dv;
+	int64_t nb = attend->batches.end - attend->batches.start;
+	int64_t n = attend->nq * nb * (attend->heads.end - attend->heads.start) * Dv;
+
+	return n * size > STREAM_FROM &&
+		((int64_t)(uintptr_t)o->data | Dv * size | o->token * size | o->batch * size |
+			o->head * size) %
+			CPA_HOST_ALIGN ==
+		0;
+}
+
 static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
 {
 	return cpa_fail(
@@ -238,7 +254,8 @@ static enum cpa_status plan_call(
 	*plan = (struct plan){
 		.call = {.attend = attend,
 			.visible = cpa_host_visible(attend),
-			.copies_v = reads_often(attend) && has_bad_stride(&attend->v)},
+			.copies_v = reads_often(attend) && has_bad_stride(&attend->v),
+			.streams_o = is_streamed(attend)},
 		.type = kernels->type[attend->problem->dtype]};
 	if (masked) {
 		plan->call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
@@ -253,8 +270,10 @@ static enum cpa_status plan_call(
 		return no_memory(error, (size_t)plan->nunits * sizeof *plan->units);
 	cut_call(plan, plan->nrows, plan->units);
 	plan->nsplits = 1;
-	for (int64_t i = 0; i < plan->nunits; i++)
+	for (int64_t i = 0; i < plan->nunits; i++) {
 		plan->units[i].work = work_of(&plan->units[i]);
+		plan->units[i].next = i + 1 < plan->nunits ? &plan->units[i + 1] : NULL;
+	}
 	plan->space_nbytes = plan->type->space_nbytes(attend->problem, plan->nrows);
 	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
 	nstates = plan->nunits ? split_keys(plan) : 0;

@@ -145,6 +145,9 @@ CPA_INLINE void f64_transpose(f64 *rows)
 	}
 }
 
+NO_STREAM(f32, float, f32)
+NO_STREAM(f64, double, f64)
+
 #define REAL float
 #define NAME(x) f32_##x
 #define VECTOR f32

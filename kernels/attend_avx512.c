@@ -165,6 +165,27 @@ CPA_INLINE void f64_transpose(f64 *rows)
 	}
 }
 
+CPA_INLINE void f32_stream(float *to, f32 x)
+{
+	_mm512_stream_ps(to, (__m512)x);
+}
+
+CPA_INLINE void f64_stream(double *to, f64 x)
+{
+	_mm512_stream_pd(to, (__m512d)x);
+}
+
+/* Other threads are told of a unit's end by ordinary stores, which may overtake these. */
+CPA_INLINE void f32_stream_end(void)
+{
+	_mm_sfence();
+}
+
+CPA_INLINE void f64_stream_end(void)
+{
+	_mm_sfence();
+}
+
 #define REAL float
 #define NAME(x) f32_##x
 #define VECTOR f32

@@ -18,7 +18,7 @@ CPA_INLINE void NAME(ask_for)(const REAL *at, int64_t n)
  * keys are there; past them the last is taken again.
  */
 CPA_INLINE void NAME(few_tile)(
-	const struct NAME(step) *step, const int nrows, const REAL *q, int64_t j, REAL *p)
+	const struct NAME(step) * step, const int nrows, const REAL *q, int64_t j, REAL *p)
 {
 	const int halves = nrows == 1 ? 2 : 1, nkeys = WIDE / nrows / halves;
 	const int64_t D = step->D / halves;
@@ -37,16 +37,16 @@ CPA_INLINE void NAME(few_tile)(
 	NO_UNROLL
 	for (int64_t d = 0; d < D; d += WIDE)
 		UNROLL
-		for (int r = 0; r < nrows * halves; r++) {
-			VECTOR row = AT_CONST(q + r * D + d);
-			const int64_t half = halves == 2 ? r * D : 0;
+	for (int r = 0; r < nrows * halves; r++) {
+		VECTOR row = AT_CONST(q + r * D + d);
+		const int64_t half = halves == 2 ? r * D : 0;
 
-			UNROLL
-			for (int i = 0; i < nkeys; i++)
-				sum[i * nrows * halves + r] =
-					NAME(fma)(*(const NAME(loose) *)(k[i] + half + d), row,
-						sum[i * nrows * halves + r]);
-		}
+		UNROLL
+		for (int i = 0; i < nkeys; i++)
+			sum[i * nrows * halves + r] = NAME(fma)(
+				*(const NAME(loose) *)(k[i] + half + d), row,
+				sum[i * nrows * halves + r]);
+	}
 	NAME(transpose)(sum);
 	UNROLL
 	for (int i = 0; i < WIDE; i++)
@@ -112,8 +112,7 @@ CPA_INLINE void NAME(few_rows)(const struct NAME(step) * step, const int nrows)
 	for (int r = 0; r < step->nfew; r += nrows)
 		for (int64_t d = 0; d < step->Dv; d += NAME(FEW_CHUNK))
 			NAME(few_values)
-			(step, nrows, step->p + r, d, step->few_o + r * step->Dv,
-				step->shrink + r);
+	(step, nrows, step->p + r, d, step->few_o + r * step->Dv, step->shrink + r);
 }
 
 /* Like NAME(step)(), but o is [row][Dv] and q [row][D]; rows by fours, or one. */

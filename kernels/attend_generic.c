@@ -20,6 +20,9 @@ NO_ROUND(f64, f64)
 PLAIN_LOG(f64, f64, 2)
 PLAIN_TRANSPOSE(f64, double, f64, 2)
 
+NO_STREAM(f32, float, f32)
+NO_STREAM(f64, double, f64)
+
 #define REAL float
 #define NAME(x) f32_##x
 #define VECTOR f32

@@ -48,10 +48,10 @@ static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa
 		}
 		if (block->k == space->k)
 			NAME(copy_rows)
-			(unit, &attend->k, j, count, problem->D, space->k + done * problem->D);
+		(unit, &attend->k, j, count, problem->D, space->k + done * problem->D);
 		if (block->v == space->v)
 			NAME(copy_rows)
-			(unit, &attend->v, j, count, problem->Dv, space->v + done * problem->Dv);
+		(unit, &attend->v, j, count, problem->Dv, space->v + done * problem->Dv);
 		for (int64_t c = 0; unit->call->k_ids && c < count; c++)
 			block->mask_at[done + c] = unit->call->k_ids[j + c] *
 				problem->rule.mask.key;

@@ -123,8 +123,8 @@ static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct 
 }
 
 /* o[lane] of n rows, times factor[lane], to `row`. */
-CPA_INLINE void NAME(gather_rows)(
-	const REAL *o, int64_t lanes, VECTOR factor, int64_t Dv, int n, REAL *const *row)
+CPA_INLINE void NAME(gather_rows)(const REAL *o, int64_t lanes, VECTOR factor, int64_t Dv, int n,
+	REAL *const *row, bool streams)
 {
 	int64_t d = 0;
 
@@ -135,7 +135,11 @@ CPA_INLINE void NAME(gather_rows)(
 		for (int i = 0; i < WIDE; i++)
 			tile[i] = AT_CONST(o + (d + i) * lanes) * factor;
 		NAME(transpose)(tile);
-		if (n == WIDE) {
+		if (n == WIDE && streams) {
+			UNROLL
+			for (int i = 0; i < WIDE; i++)
+				NAME(stream)(row[i] + d, tile[i]);
+		} else if (n == WIDE) {
 			UNROLL
 			for (int i = 0; i < WIDE; i++)
 				*(NAME(loose) *)(row[i] + d) = tile[i];
@@ -192,20 +196,22 @@ static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct c
 				? cpa_element(o, cpa_array_index(o, of[i].t, unit->b, of[i].h))
 				: (void *)(space->row + i * space->row_step);
 		}
-		NAME(gather_rows)(state->o + panel->first * Dv + x, lanes, factor, Dv, n, row);
+		NAME(gather_rows)
+		(state->o + panel->first * Dv + x, lanes, factor, Dv, n, row,
+			unit->call->streams_o && o->dtype == DTYPE);
 		for (int i = 0; i < n; i++) {
 			int64_t index = cpa_array_index(lse, of[i].t, unit->b, of[i].h);
 
 			if (o->dtype != DTYPE)
 				NAME(narrow)
-				(o->dtype,
-					cpa_element(
-						o, cpa_array_index(o, of[i].t, unit->b, of[i].h)),
-					Dv, row[i]);
+			(o->dtype, cpa_element(o, cpa_array_index(o, of[i].t, unit->b, of[i].h)),
+				Dv, row[i]);
 			if (lse->dtype == DTYPE)
 				((REAL *)lse->data)[index] = whole[i];
 			else
 				cpa_store(lse->dtype, lse->data, index, whole[i]);
 		}
 	}
+	if (unit->call->streams_o)
+		NAME(stream_end)();
 }

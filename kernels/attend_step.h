@@ -121,7 +121,8 @@ struct NAME(step) {
 	REAL *few_o; /* [nfew][Dv] */
 	int nfew;
 	bool in_place_k, in_place_v;
-	struct NAME(ahead) next_k, next_v; /* rows to ask for meanwhile; next_k only n of them */
+	struct NAME(ahead) next_k, next_v,
+		next_q; /* rows to ask for meanwhile; next_k only n of them */
 	enum cpa_dtype dtype; /* that weights are rounded to */
 };
 
@@ -256,6 +257,21 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors,
 #undef SCORE_TILE
 }
 
+/* What the tile of features from d on asks for: each line of the rows ahead once. */
+CPA_INLINE struct NAME(ahead) NAME(wanted)(const struct NAME(step) * step, int64_t d)
+{
+	int64_t within = d % NAME(LINE);
+	struct NAME(ahead) ahead = {NULL, 0};
+
+	if (within < ROWS)
+		ahead = step->next_k;
+	else if (within < 2 * ROWS)
+		ahead = step->next_q;
+	if (ahead.at)
+		ahead.at += d;
+	return ahead;
+}
+
 CPA_INLINE void NAME(values)(const struct NAME(step) * step, const int nvectors)
 {
 	int64_t d = 0, lane = nvectors * WIDE;
@@ -263,10 +279,7 @@ CPA_INLINE void NAME(values)(const struct NAME(step) * step, const int nvectors)
 #define VALUE_TILE(rows)                                                                         \
 	NAME(value_tile)                                                                         \
 	(rows, nvectors, step->v + d, step->v_step, step->p, step->n, step->o + d * lane,        \
-		step->started ? step->shrink : NULL,                                             \
-		(struct NAME(ahead)){                                                            \
-			step->next_k.at && d % NAME(LINE) < ROWS ? step->next_k.at + d : NULL,   \
-			step->next_k.step})
+		step->started ? step->shrink : NULL, NAME(wanted)(step, d))
 	for (; d + ROWS <= step->Dv; d += ROWS)
 		VALUE_TILE(ROWS);
 	REMAINDER(step->Dv - d, VALUE_TILE(COUNT))

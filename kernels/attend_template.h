@@ -12,6 +12,7 @@
  *   HALVES                        1 with NAME(load_bf16), NAME(load_fp16), NAME(store_bf16) and
  *                                 NAME(store_fp16) of WIDE numbers of 16 bits; 0 without
  *   NAME(log)(x)                  natural log of x >= 1, or 0, of which nothing is asked
+ *   NAME(stream)(to, x), NAME(stream_end)()   stores past the caches, of whole lines
  *   NAME(transpose)(rows)         WIDE vectors of WIDE numbers, in place
  *   DTYPE, REAL_MAX
  *
@@ -75,7 +76,8 @@ enum {
 
 static bool NAME(is_few)(const struct cpa_problem *problem, int nrows)
 {
-	return nrows <= NAME(FEW) && problem->D % (2 * WIDE) == 0 && problem->Dv % NAME(FEW_CHUNK) == 0;
+	return nrows <= NAME(FEW) && problem->D % (2 * WIDE) == 0 &&
+		problem->Dv % NAME(FEW_CHUNK) == 0;
 }
 
 static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -198,6 +200,29 @@ static void NAME(find_clear)(struct NAME(step) * step, struct cpa_range all, int
 	step->clear_end = end;
 }
 
+/* The first keys, values and queries of the unit that is likely to be next. */
+static void NAME(look_ahead)(const struct cpa_attend_unit *next, struct NAME(step) * step)
+{
+	const struct cpa_attend *attend = next->call->attend;
+	int64_t t = next->first % attend->nq, h = next->head + next->first / attend->nq;
+	struct cpa_range keys = next->call->visible[next->b * attend->nq + t];
+
+	if (attend->k.dtype != DTYPE || keys.start >= keys.end)
+		return;
+	step->next_k = (struct NAME(ahead)){
+		cpa_element(
+			&attend->k, cpa_array_index(&attend->k, keys.start, next->b, next->kv)),
+		attend->k.token};
+	if (!step->next_v.at)
+		step->next_v = (struct NAME(ahead)){
+			cpa_element(&attend->v,
+				cpa_array_index(&attend->v, keys.start, next->b, next->kv)),
+			attend->v.token};
+	step->next_q = (struct NAME(ahead)){
+		cpa_element(&attend->q, cpa_array_index(&attend->q, t, next->b, h)),
+		attend->q.token};
+}
+
 /* One panel over what it sees of a key block. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
 	struct NAME(space) * space, const struct NAME(state) * state, struct NAME(panel) * panel,
@@ -239,6 +264,8 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
 		step.next_k = (struct NAME(ahead)){
 			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
+	if (is_last && block->end == sight->nkeys && unit->next && !space->few)
+		NAME(look_ahead)(unit->next, &step);
 	if (space->few) {
 		step.few_q = space->few_q;
 		step.few_o = space->few_o;
@@ -286,8 +313,7 @@ static void NAME(attend)(
 		NAME(load_keys)(unit, &sight, &space, &block);
 		for (int i = 0; i < npanels; i++)
 			NAME(attend_panel)
-			(unit, &sight, &space, &state, &panels[i], &block, i == 0,
-				i == npanels - 1);
+		(unit, &sight, &space, &state, &panels[i], &block, i == 0, i == npanels - 1);
 	}
 	if (space.few)
 		NAME(end_few)(&space, problem, state.o);

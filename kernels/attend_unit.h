@@ -24,6 +24,7 @@ struct cpa_attend_call {
 	struct cpa_range *visible; /* [batches][nq] */
 	int64_t *q_ids, *k_ids; /* [nq], [nk] global; only with a mask */
 	bool copies_v; /* rows of v lie so that reading them in place is slow */
+	bool streams_o; /* o is too large for the caches, and its rows are whole lines */
 	size_t state_nbytes; /* from one state of a unit to the next */
 };
 
@@ -34,6 +35,7 @@ struct cpa_attend_unit {
 	int n; /* rows, 1..CPA_UNIT_ROWS */
 	int nsplits; /* parts that its keys are cut into; 1: none */
 	double work; /* about how long it takes */
+	const struct cpa_attend_unit *next; /* likely to be done next, or NULL */
 	char *state; /* [nsplits] states of the kernel; NULL without splits */
 };
 
@@ -86,10 +88,10 @@ struct cpa_attend_kernels {
 
 /* The kernels of a set whose types are called f32_type and f64_type, and where 16 bit is
  * widened. */
-#define CPA_ATTEND_TYPES \
-	{ \
-		[CPA_DTYPE_FP64] = &f64_type, [CPA_DTYPE_FP32] = &f32_type, \
-		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type \
+#define CPA_ATTEND_TYPES                                                                         \
+	{                                                                                        \
+		[CPA_DTYPE_FP64] = &f64_type, [CPA_DTYPE_FP32] = &f32_type,                      \
+		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type                       \
 	}
 
 extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512;

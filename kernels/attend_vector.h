@@ -154,6 +154,16 @@ enum { CPA_COPY_AHEAD = 16 }; /* rows */
 		memcpy(rows, to, sizeof to);                                                     \
 	}
 
+/* Vectors that are not whole lines are stored as usual. */
+#define NO_STREAM(name, REAL, VECTOR)                                                            \
+	CPA_INLINE void name##_stream(REAL *to, VECTOR x)                                        \
+	{                                                                                        \
+		memcpy(to, &x, sizeof x);                                                        \
+	}                                                                                        \
+	CPA_INLINE void name##_stream_end(void)                                                  \
+	{                                                                                        \
+	}
+
 /* There is no 16-bit problem in fp64. */
 #define NO_ROUND(name, VECTOR)                                                                   \
 	CPA_INLINE VECTOR name##_round_bf16(VECTOR p)                                            \
