@@ -41,6 +41,12 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn plan --problem S=4096,H=32 --ranks 8 --best bytes\n"
 		"  cpattn plan --model flux.1-dev --size 1024x1024 --ranks 4\n"
 		"  cpattn plan --problem S=64,H=8 --variant ring --ranks 2 --format dot\n" },
+	{ "bench", CPA_COMMAND_BENCH, "cpattn bench FILE | --problem P | --kernels  [options]",
+		"times variants beside one rank and beside the limits of this machine",
+		"  cpattn bench --problem S=4096,H=8,D=128,dtype=fp32 --ranks 4\n"
+		"  cpattn bench --problem S=1024,H=8,causal,dtype=bf16 --variant ring --ranks 2 "
+		"--rotate all\n"
+		"  cpattn bench --kernels --threads 1\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -52,12 +58,12 @@ const struct cpa_command_info *cpa_command_info(int i)
 
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "check", "diagnose", "merge", "probe", "bench",
+	static const char *const names[] = { "check", "diagnose", "merge", "probe",
 		"simulate", "report" };
 
 	for (int i = 0; i < COUNT(names); i++)
 		if (strcmp(name, names[i]) == 0)
-			return "is not in this version yet; this one has list, verify and plan";
+			return "is not in this version yet; this one has list, verify, plan and bench";
 	return NULL;
 }
 

@@ -88,6 +88,8 @@ static int dispatch(const struct cpa_options *options)
 		return cpa_cmd_verify(options);
 	case CPA_COMMAND_PLAN:
 		return cpa_cmd_plan(options);
+	case CPA_COMMAND_BENCH:
+		return cpa_cmd_bench(options);
 	case CPA_COMMAND_HELP:
 		return cpa_cmd_help(options->help_about);
 	case CPA_COMMAND_VERSION:

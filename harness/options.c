@@ -9,7 +9,7 @@
 #include "harness/options_table.h"
 #include "harness/suggest.h"
 
-enum { MAX_OPTIONS = 48, DEFAULT_FIRST_WORLD = 2, DEFAULT_LAST_WORLD = 8 };
+enum { MAX_OPTIONS = 64, DEFAULT_FIRST_WORLD = 2, DEFAULT_LAST_WORLD = 8 };
 
 /* The walk over argv. */
 struct walk {
@@ -49,6 +49,8 @@ static enum cpa_status set_defaults(struct cpa_options *o, int argc, struct cpa_
 	o->comm = "fake";
 	o->interleavings = 2;
 	o->interleaving_seed = 1;
+	o->warmup = 2;
+	o->repeat = 12;
 	return CPA_OK;
 }
 
@@ -125,13 +127,13 @@ static enum cpa_status unknown_command(const char *word, struct cpa_error *error
 
 	if (word[0] == '\0')
 		return cpa_fail(error, CPA_INVALID,
-			"the command is empty; expected list, verify or plan");
+			"the command is empty; expected list, verify, plan or bench");
 	if (cpa_later_command(word))
 		return cpa_fail(error, CPA_INVALID, "the command %s %s", word,
 			cpa_later_command(word));
 	if (word[0] == '-')
 		return cpa_fail(error, CPA_INVALID,
-			"a command comes first, before '%.60s': cpattn list, verify or plan "
+			"a command comes first, before '%.60s': cpattn list, verify, plan or bench "
 			"(see cpattn --help)",
 			word);
 	if (length > 3 && strcmp(word + length - 3, ".h5") == 0)
@@ -141,7 +143,7 @@ static enum cpa_status unknown_command(const char *word, struct cpa_error *error
 		names[n++] = cpa_command_info(i)->name;
 	cpa_suggest_text(word, names, n, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID,
-		"unknown command '%.60s'%s (expected list, verify or plan; see "
+		"unknown command '%.60s'%s (expected list, verify, plan or bench; see "
 		"cpattn --help)",
 		word, near);
 }
@@ -183,7 +185,8 @@ static enum cpa_status unknown_option(const struct cpa_options *o, const char *n
 	cpa_suggest_text(name, names, n, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID, "unknown option '%.60s'%s (see cpattn %s --help)",
 		name, near,
-		o->command == CPA_COMMAND_PLAN           ? "plan"
+		o->command == CPA_COMMAND_PLAN            ? "plan"
+			: o->command == CPA_COMMAND_BENCH ? "bench"
 			: o->command == CPA_COMMAND_LIST ? "list"
 							 : "verify");
 }
@@ -317,7 +320,7 @@ enum cpa_status cpa_options_parse(int argc, char **argv, struct cpa_options *opt
 		return status;
 	if (argc < 2)
 		return cpa_fail(error, CPA_INVALID,
-			"a command is missing: cpattn list, verify or plan (see cpattn "
+			"a command is missing: cpattn list, verify, plan or bench (see cpattn "
 			"--help)");
 	if (strcmp(argv[1], "--version") == 0 && argc > 2)
 		return cpa_fail(error, CPA_INVALID,
