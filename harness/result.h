@@ -34,6 +34,7 @@ struct cpa_result {
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
 	double seconds;                     /* NaN in plan */
 	bool has_proof, proved;             /* plan */
+	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
 
@@ -41,7 +42,7 @@ struct cpa_result_list {
 	struct cpa_result *at;
 	int n, capacity;
 };
-/* Takes over result->counts; on CPA_NO_MEMORY they stay the caller's. */
+/* Takes over result->counts and measured; on CPA_NO_MEMORY they stay the caller's. */
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
 void cpa_result_list_fini(struct cpa_result_list *list);
 

@@ -184,14 +184,20 @@ static int npartials(const struct cpa_problem *p, const struct cpa_config *confi
 	return config->ring_degree + (split && replicated);
 }
 
+struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
+	const struct cpa_problem *problem, const struct cpa_config *config)
+{
+	return (struct cpa_bound_run){.problem = problem,
+		.arithmetic = device->arithmetic(problem),
+		.partials = config->partials,
+		.partial_dtype = config->partial_dtype,
+		.R = npartials(problem, config)};
+}
+
 static struct cpa_bound_run bound_run(
 	const struct cpa_verifier *v, const struct cpa_config *config)
 {
-	return (struct cpa_bound_run){.problem = &v->problem,
-		.arithmetic = v->settings.device->arithmetic(&v->problem),
-		.partials = config->partials,
-		.partial_dtype = config->partial_dtype,
-		.R = npartials(&v->problem, config)};
+	return cpa_verify_bound_run(v->settings.device, &v->problem, config);
 }
 
 /* The same device in the same mode on one rank: how far off rounding alone takes it. */

@@ -43,4 +43,8 @@ void cpa_verifier_destroy(struct cpa_verifier *verifier);
 void cpa_verifier_run(struct cpa_verifier *verifier, const struct cpa_config *config,
 	struct cpa_result *result, struct cpa_verify_trace *trace);
 
+/* What the bounds of a run of this configuration follow from. */
+struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
+	const struct cpa_problem *problem, const struct cpa_config *config);
+
 #endif
