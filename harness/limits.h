@@ -1,20 +1,28 @@
 /*
- * limits.h - what this machine can do at most, measured beside what is compared to it.
+ * limits.h - what this machine can do at most, sampled beside what is compared to it.
  */
 #ifndef CPA_LIMITS_H
 #define CPA_LIMITS_H
 
+#include "ref/ref.h"
+
 /* Best of all samples so far; 0 before the first. */
 struct cpa_limits {
-	double flop_per_second;       /* fp32 FMA in registers, widest that this processor has */
-	double copy_bytes_per_second; /* read + written, streaming, beyond the caches */
+	double flop_per_second;       /* fp32 multiply-add in registers, of the widest set */
+	double copy_bytes_per_second; /* read + written, beyond the caches, by the best kind of store */
 };
-/* One sample of each, with `threads` threads: some milliseconds. */
-void cpa_limits_sample(struct cpa_limits *best, int threads);
 
-/* Threads that OpenMP would take; 1 without it. */
-int cpa_threads_most(void);
-/* Of the calling thread from now on; does nothing without OpenMP. */
-void cpa_threads_set(int threads);
+struct cpa_limiter; /* memory to copy, threads to use */
+enum cpa_status cpa_limiter_create(int threads, struct cpa_limiter **limiter, struct cpa_error *error);
+void cpa_limiter_destroy(struct cpa_limiter *limiter); /* NULL is allowed */
+/* One more sample of each: some 10 ms. */
+void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best);
+/* "avx512": whose multiply-add it is. */
+const char *cpa_limiter_set(const struct cpa_limiter *limiter);
+
+int cpa_threads_most(void); /* cores that may be used; 1 without OpenMP */
+/* CPA_UNSUPPORTED: more than this build, or any machine like this one, has a use for. */
+enum cpa_status cpa_threads_check(int asked, struct cpa_error *error);
+void cpa_threads_set(int threads); /* from now on; does nothing without OpenMP */
 
 #endif

@@ -62,6 +62,19 @@ double cpa_measured_speedup(const struct cpa_measured *m)
 
 /* ---- a session ---- */
 
+static enum cpa_status set_threads(struct cpa_measure_session *session, struct cpa_error *error)
+{
+	struct cpa_measure_settings *s = &session->settings;
+	int most = cpa_threads_most(), asked = s->threads > s->one_rank_threads
+			? s->threads
+			: s->one_rank_threads;
+	if (s->threads == 0)
+		s->threads = most > session->nprocesses ? most / session->nprocesses : 1;
+	if (s->one_rank_threads == 0)
+		s->one_rank_threads = s->threads * session->nprocesses;
+	return cpa_threads_check(asked, error);
+}
+
 enum cpa_status cpa_measure_begin(struct cpa_measure_session *session,
 	const struct cpa_measure_settings *settings, struct cpa_error *error)
 {
@@ -72,12 +85,18 @@ enum cpa_status cpa_measure_begin(struct cpa_measure_session *session,
 		return status;
 	session->nprocesses = cpa_world_size(session->world);
 	session->leads = cpa_world_leads(session->world);
-	return CPA_OK;
+	status = set_threads(session, error);
+	if (status == CPA_OK)
+		status = cpa_limiter_create(
+			session->settings.threads, &session->limiter, error);
+	return cpa_world_agree(session->world, status, error);
 }
 
 void cpa_measure_end(struct cpa_measure_session *session)
 {
+	cpa_limiter_destroy(session->limiter);
 	cpa_world_destroy(session->world);
+	session->limiter = NULL;
 	session->world = NULL;
 }
 
@@ -278,7 +297,7 @@ static enum cpa_status sample_limits(struct course *c, struct cpa_error *error)
 {
 	enum cpa_status status = cpa_world_barrier(c->session->world, error);
 	if (status == CPA_OK)
-		cpa_limits_sample(&c->limits, c->session->settings.threads);
+		cpa_limiter_sample(c->session->limiter, &c->limits);
 	return status;
 }
 

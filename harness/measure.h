@@ -14,8 +14,8 @@ struct cpa_measure_settings {
 	struct cpa_device *device; /* borrowed */
 	const char *comm;          /* of cpa_world_create() */
 	int warmup, repeat;        /* repeat >= 1 */
-	int threads;               /* of each process; >= 1 */
-	int one_rank_threads;      /* of the one rank beside them; >= 1 */
+	int threads;               /* of each process; 0: its share of the cores */
+	int one_rank_threads;      /* of the one rank beside them; 0: as many as all processes have */
 };
 
 /*
@@ -45,13 +45,15 @@ double cpa_measured_exchange_rate(const struct cpa_measured *m);
 /* How often the fastest run fits into that of one rank. */
 double cpa_measured_speedup(const struct cpa_measured *m);
 
-/* Where the processes meet; "fake" has one.  COLLECTIVE. */
+/* Where the processes meet; "fake" has one.  CPA_UNSUPPORTED: threads that this build does not have. */
 struct cpa_measure_session {
-	struct cpa_measure_settings settings;
+	struct cpa_measure_settings settings; /* threads as they are */
 	struct cpa_world *world; /* of all processes */
+	struct cpa_limiter *limiter;
 	int nprocesses;
 	bool leads;
 };
+/* COLLECTIVE.  End in any case. */
 enum cpa_status cpa_measure_begin(struct cpa_measure_session *session,
 	const struct cpa_measure_settings *settings, struct cpa_error *error);
 void cpa_measure_end(struct cpa_measure_session *session);

@@ -3,19 +3,10 @@
  */
 #include "harness/phase.h"
 
-#include <time.h>
-
 const char *cpa_phase_name(enum cpa_phase phase)
 {
 	static const char *const names[] = {"attend", "merge", "copy", "exchange", "wait"};
 	return names[phase];
-}
-
-double cpa_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- a device ---- */
@@ -40,13 +31,33 @@ static enum cpa_status watched_copy(struct cpa_device *device, int queue,
 	return status;
 }
 
+static void watched_progress(void *context)
+{
+	struct cpa_watched_device *watch = context;
+	double start = cpa_now();
+	watch->progress(watch->progress_context);
+	watch->moving += cpa_now() - start;
+}
+
+/* Messages that move in between are no attention. */
 static enum cpa_status watched_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
 	struct cpa_watched_device *watch = watch_of_device(device);
 	double start = cpa_now();
+	watch->progress = device->progress;
+	watch->progress_context = device->progress_context;
+	watch->moving = 0;
+	if (watch->progress) {
+		device->progress = watched_progress;
+		device->progress_context = watch;
+	}
 	enum cpa_status status = watch->real->attend(device, queue, attend, error);
+	device->progress = watch->progress;
+	device->progress_context = watch->progress_context;
 	add(watch->phases, CPA_PHASE_ATTEND, start);
+	watch->phases->seconds[CPA_PHASE_ATTEND] -= watch->moving;
+	watch->phases->seconds[CPA_PHASE_EXCHANGE] += watch->moving;
 	return status;
 }
 
@@ -63,7 +74,8 @@ static enum cpa_status watched_merge(struct cpa_device *device, int queue,
 void cpa_watch_device(struct cpa_watched_device *watch, struct cpa_device *device,
 	struct cpa_phases *phases)
 {
-	*watch = (struct cpa_watched_device){*device->ops, device->ops, device, phases};
+	*watch = (struct cpa_watched_device){
+		.ops = *device->ops, .real = device->ops, .device = device, .phases = phases};
 	watch->ops.copy = watched_copy;
 	watch->ops.attend = watched_attend;
 	watch->ops.merge = watched_merge;

@@ -8,6 +8,7 @@
 #define CPA_PHASE_H
 
 #include "dist/dist.h"
+#include "harness/peak.h"
 
 enum cpa_phase {
 	CPA_PHASE_ATTEND,
@@ -19,9 +20,6 @@ enum cpa_phase {
 };
 const char *cpa_phase_name(enum cpa_phase phase);
 
-/* Seconds of a clock that only goes forward. */
-double cpa_now(void);
-
 struct cpa_phases {
 	double seconds[CPA_NPHASES]; /* WAIT is left to whoever knows the whole */
 };
@@ -31,6 +29,9 @@ struct cpa_watched_device {
 	const struct cpa_device_ops *real;
 	struct cpa_device *device;
 	struct cpa_phases *phases;
+	void (*progress)(void *context); /* the device's own, and its time in one ATTEND */
+	void *progress_context;
+	double moving;
 };
 /* Everything is borrowed until the watch ends. */
 void cpa_watch_device(struct cpa_watched_device *watch, struct cpa_device *device,

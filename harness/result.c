@@ -100,6 +100,13 @@ int cpa_result_exit(const struct cpa_result_list *list, bool ran_nowhere)
 	return sum.cannot_tell > 0 || ran_nowhere || sum.right == 0 ? 2 : 0;
 }
 
+const char *cpa_result_command(const struct cpa_options *options)
+{
+	return options->command == CPA_COMMAND_PLAN       ? "plan"
+		: options->command == CPA_COMMAND_BENCH   ? "bench"
+							  : "verify";
+}
+
 /* ---- what the writers share -------------------------------------------------------------- */
 
 static bool same_text(const char *a, const char *b)

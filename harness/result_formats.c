@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/json.h"
+#include "harness/measure_write.h"
 #include "harness/result_parts.h"
 
 /* ---- JUnit ------------------------------------------------------------------------------- */
@@ -105,7 +106,7 @@ void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
 		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cpattn %s\" "
 		"tests=\"%d\" "
 		"failures=\"%d\" errors=\"%d\" skipped=\"%d\">\n",
-		options->command == CPA_COMMAND_PLAN ? "plan" : "verify", list->n, sum.wrong,
+		cpa_result_command(options), list->n, sum.wrong,
 		sum.cannot_tell, sum.unsupported);
 	for (int first = 0; first < list->n; first = cpa_result_call_end(list, first))
 		put_suite(out, list, first, cpa_result_call_end(list, first));
@@ -133,6 +134,16 @@ static void put_int(FILE *out, int64_t value, bool exists)
 	if (exists)
 		fprintf(out, "%" PRId64, value);
 	fputc(',', out);
+}
+
+void cpa_csv_text(FILE *out, const char *text)
+{
+	put_text(out, text);
+}
+
+void cpa_csv_int(FILE *out, int64_t value, bool exists)
+{
+	put_int(out, value, exists);
 }
 
 static void put_number(FILE *out, double value)
@@ -216,7 +227,10 @@ static void put_line(FILE *out, const struct cpa_result *r)
 void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
-	(void)options;
+	if (options->command == CPA_COMMAND_BENCH) {
+		cpa_measured_write_csv(out, list);
+		return;
+	}
 	fputs("file,call,variant,batch,ring,ulysses,ranks,rotate,split,order,heads_rule,"
 	      "direction,partials,"
 	      "dtype,device,comm,o_rel_l2,o_error,o_bound,o_ratio,o_soft_ratio,o_batch,o_token,"
