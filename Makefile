@@ -115,6 +115,8 @@ CFLAGS_ref/attention := -O3
 CFLAGS_kernels/merge := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
+CFLAGS_dist/comm_mpi := -DCPA_HAVE_MPI=$(HAVE_MPI) $(MPI_CFLAGS)
+CFLAGS_dist/comm_none := -DCPA_HAVE_MPI=$(HAVE_MPI)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
 CFLAGS_harness/model_json := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
 CFLAGS_harness/model_file := -DCPA_DATADIR='"$(DATADIR)"'
@@ -141,7 +143,8 @@ compiler = $(if $(filter fuzz,$(1)),$(FUZZ_CC),$(CC))
 compile = $(strip $(compiler) $(BASE) $(ROOM_$(firstword $(subst /, ,$(2)))) $(openmp_room) $(CFLAGS_$(2)) \
 	$(MODE_$(1)) $(CPPFLAGS) $(CFLAGS))
 link = $(strip $(compiler) $(MODE_$(1)) $(omp) $(LDFLAGS))
-LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) -lm
+LIBRARY_LIBS := $(if $(filter 1,$(HAVE_MPI)),$(MPI_LIBS)) -lm
+LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) $(LIBRARY_LIBS)
 
 # ---- objects, libraries, programs of one mode ------------------------------------------------------
 
@@ -171,7 +174,7 @@ $(BUILD)/$(1)/libcpattn.a $(BUILD)/$(1)/harness.a:
 $(BUILD)/$(1)/libcpattn.so.$(SOVERSION): $(LIBRARY:%=$(BUILD)/$(1)/%.o) harness/libcpattn.map
 	$$(call say,LD  )
 	$$(quietly)$$(call link,$(1)) -shared -Wl,-soname,$$(@F) -Wl,--version-script=harness/libcpattn.map \
-		-o $$@ $$(filter %.o,$$^) -lm && $$(call record,$$(call members,$$@))
+		-o $$@ $$(filter %.o,$$^) $(LIBRARY_LIBS) && $$(call record,$$(call members,$$@))
 
 $(BUILD)/$(1)/cpattn: $(BUILD)/$(1)/harness/main.o
 $(foreach stem,$(FUZZERS) $(BENCHES),
@@ -305,7 +308,7 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	for header in $(PUBLIC_HEADERS); do \
 		install -m 644 $$header $(D)/include/cpattn/$$header || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
-		-e 's|@PRIVATE@|$(strip $(OPENMP_CFLAGS) -lm)|' data/cpattn.pc.in >$(PC)
+		-e 's|@PRIVATE@|$(strip $(OPENMP_CFLAGS) $(LIBRARY_LIBS))|' data/cpattn.pc.in >$(PC)
 	chmod 644 $(PC)
 	$(if $(wildcard data/cpattn.bash-completion),install -m 644 data/cpattn.bash-completion $(COMPLETION))
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
@@ -338,6 +341,6 @@ help:
 #: clean         removes build/
 #:
 #: MODE=release|debug|asan|ubsan|tsan|fuzz    default release; fuzz needs clang
-#: OPENMP HDF5 CJSON = auto|1|0    auto takes what it finds, 1 stops if it is missing, 0 does not look
-#: MPI CUDA NCCL CUDNN SIMGRID = auto|0       no code of this version uses them
+#: OPENMP HDF5 CJSON MPI = auto|1|0   auto takes what it finds, 1 stops if it is missing, 0 does not look
+#: CUDA NCCL CUDNN SIMGRID = auto|0       no code of this version uses them
 #: CC=gcc CFLAGS= CPPFLAGS= LDFLAGS=   WERROR=1 turns warnings into errors   V=1 prints commands

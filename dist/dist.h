@@ -95,6 +95,7 @@ struct cpa_exec_hook {
 struct cpa_exec_options {
 	bool poison;                 /* every box is NaN before it is written */
 	struct cpa_exec_hook hook;   /* zero: none */
+	bool no_progress;            /* the device does not move messages while it works; to measure that */
 };
 
 /*

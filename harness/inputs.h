@@ -36,6 +36,13 @@ size_t cpa_token_nbytes(const struct cpa_problem *problem, enum cpa_tensor tenso
 /* Tokens of tensor: Sq, or Skv for k and v. */
 int64_t cpa_tensor_ntokens(const struct cpa_problem *problem, enum cpa_tensor tensor);
 
+/* Which rows an array of outputs holds: [batches, ntokens, H, ...]. */
+struct cpa_rows {
+	struct cpa_range batches;
+	int64_t ntokens;
+	const struct cpa_spans *tokens; /* in buffer order; NULL: 0 .. ntokens - 1 */
+};
+
 /* One shard of an array whole [B, S, row bytes]; the shard is dense [batches, tokens, row
  * bytes]. */
 struct cpa_shard {
