@@ -12,6 +12,7 @@
 #include <malloc.h>
 #endif
 
+#include "dist/dist.h"
 #include "harness/commands.h"
 #include "harness/output.h"
 
@@ -136,6 +137,7 @@ int main(int argc, char **argv)
 	else
 		status = cpa_complain(&error);
 	status = close_stdout(status);
+	cpa_mpi_stop();
 	cpa_options_fini(&options);
 	return status;
 }

@@ -132,10 +132,10 @@ static enum cpa_status set_device(struct cpa_options *o, const char *value,
 static enum cpa_status set_comm(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	static const char *const names[] = { "fake" }, *const later[] = { "mpi", "nccl" };
+	static const char *const names[] = { "fake", "mpi" }, *const later[] = { "nccl" };
 	int index;
 	enum cpa_status status =
-		cpa_parse_name("--comm", value, names, 1, later, 2, &index, error);
+		cpa_parse_name("--comm", value, names, 2, later, 1, &index, error);
 
 	if (status == CPA_OK) {
 		o->comm = names[index];
@@ -323,7 +323,7 @@ static const struct cpa_option_info option_table[] = {
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
 	{ "--call", "GLOB", V | P | B, set_call, "only calls of a file whose name matches" },
 	{ "--device", "NAME", V | B, set_device, "what computes: ref cpu (cpu)" },
-	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake (fake)" },
+	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake, or mpi under mpirun (fake)" },
 	{ "--interleavings", "N", V, set_interleavings,
 		"schedules of the fake communicator (2)" },
 	{ "--interleaving-seed", "N", V, set_interleaving_seed, "the first of them (1)" },
