@@ -210,7 +210,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify install uninstall clean help
+.PHONY: all deps verify test check bench bench-verify compare install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -246,6 +246,31 @@ check: $(B)/cpattn
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
+
+# The rows that this machine can tell: how fast, beside its own limits.
+bench: $(B)/bench_targets $(B)/cpattn
+	@$(B)/bench_targets $(B)/cpattn
+	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
+		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
+
+# Beside PyTorch, in an environment of its own.  TORCH says what pip installs: on Linux plain torch brings
+# several GB for GPUs; TORCH='torch --index-url https://download.pytorch.org/whl/cpu' does without.
+COMPARE := $(BUILD)/compare-venv
+TORCH ?= torch
+COMPARE_ROUNDS ?= 12
+compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
+	$(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
+		$(if $(filter 1,$(HAVE_MPI)),--cpattn $(B)/cpattn) --rounds $(COMPARE_ROUNDS) \
+		--json $(B)/compare.json
+
+$(COMPARE)/ready:
+	python3 -m venv $(COMPARE)
+	$(COMPARE)/bin/pip install --quiet numpy $(TORCH)
+	touch $@
+
+$(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
+	$(call say,LD  )
+	$(quietly)$(call compile,$(MODE),data/compare_attend) $(call omp,$(MODE)) -shared -o $@ $^ $(LIBRARY_LIBS)
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -336,7 +361,9 @@ help:
 #: test          all tests, in the release build and in one with address and undefined sanitizers
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
+#: bench         how fast this build is, beside the limits of this machine, row by row
 #: bench-verify  how long verification takes
+#: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

@@ -162,7 +162,8 @@ enum cpa_status cpa_lane_run(struct cpa_lane *lane, double *seconds, struct cpa_
 	for (int i = 0; lane->ran && status == CPA_OK && i < lane->nlocal; i++)
 		if (lane->execs[i])
 			status = cpa_exec_reset(lane->execs[i], error);
-	if (status == CPA_OK && !lane->alone)
+	/* The first barrier may wake who slept; the second finds all awake, and they start together. */
+	for (int i = 0; status == CPA_OK && !lane->alone && i < 2; i++)
 		status = cpa_world_barrier(lane->session->world, error);
 	if (status != CPA_OK)
 		return status;
