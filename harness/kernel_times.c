@@ -132,9 +132,7 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_error *error)
 {
 	struct spaces spaces = {.n = 0};
-	const char *set = cpa_peak_fma("avx512", 1) > 0 ? "avx512"
-			  : cpa_peak_fma("avx2", 1) > 0 ? "avx2"
-							: "generic";
+	const char *set = cpa_limit_set();
 	enum cpa_status status = CPA_OK;
 	cpa_threads_set(list->threads);
 	for (int t = -list->warmup; t < list->repeat && status == CPA_OK; t++) {

@@ -4,6 +4,7 @@
 #include "harness/limits.h"
 
 #include <stdlib.h>
+#include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -18,13 +19,16 @@ struct cpa_limiter {
 	struct cpa_peak_space *space;
 };
 
-static const char *widest_set(void)
+const char *cpa_limit_set(void)
 {
-	static const char *const sets[] = {"avx512", "avx2"};
-	for (int i = 0; i < 2; i++)
-		if (cpa_peak_fma(sets[i], 1) > 0)
-			return sets[i];
-	return "generic";
+	static const char *const sets[] = {"avx512", "avx2", "generic"};
+	const char *asked = getenv("CPATTN_CPU");
+	int i = 0;
+	if (asked && (strcmp(asked, "avx2") == 0 || strcmp(asked, "generic") == 0))
+		i = strcmp(asked, "avx2") == 0 ? 1 : 2;
+	while (i < 2 && cpa_peak_fma(sets[i], 1) <= 0)
+		i++;
+	return sets[i];
 }
 
 enum cpa_status cpa_limiter_create(
@@ -38,7 +42,7 @@ enum cpa_status cpa_limiter_create(
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for measuring copies");
 	}
 	limiter->threads = threads;
-	limiter->set = widest_set();
+	limiter->set = cpa_limit_set();
 	*out = limiter;
 	return CPA_OK;
 }
@@ -62,11 +66,6 @@ void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best)
 	raise(&best->flop_per_second, cpa_peak_fma(limiter->set, limiter->threads));
 	raise(&best->copy_bytes_per_second, cpa_peak_stream(limiter->space));
 	raise(&best->copy_bytes_per_second, cpa_peak_copy(limiter->space));
-}
-
-const char *cpa_limiter_set(const struct cpa_limiter *limiter)
-{
-	return limiter->set;
 }
 
 int cpa_threads_most(void)

@@ -8,7 +8,7 @@
 
 /* Best of all samples so far; 0 before the first. */
 struct cpa_limits {
-	double flop_per_second;       /* fp32 multiply-add in registers, of the widest set */
+	double flop_per_second;       /* fp32 multiply-add in registers, of the set below */
 	double copy_bytes_per_second; /* read + written, beyond the caches, by the best kind of store */
 };
 
@@ -17,8 +17,9 @@ enum cpa_status cpa_limiter_create(int threads, struct cpa_limiter **limiter, st
 void cpa_limiter_destroy(struct cpa_limiter *limiter); /* NULL is allowed */
 /* One more sample of each: some 10 ms. */
 void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best);
-/* "avx512": whose multiply-add it is. */
-const char *cpa_limiter_set(const struct cpa_limiter *limiter);
+/* Whose multiply-add is the limit: "avx512", "avx2" or "generic", the widest that this machine has and
+ * CPATTN_CPU allows. */
+const char *cpa_limit_set(void);
 
 int cpa_threads_most(void); /* cores that may be used; 1 without OpenMP */
 /* CPA_UNSUPPORTED: more than this build, or any machine like this one, has a use for. */
