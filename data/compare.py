@@ -233,6 +233,7 @@ class Worker:
             word, *rest = json.loads(line)
             answer = self.make(*rest) if word == "make" else self.time(*rest)
             print(json.dumps(answer), flush=True)
+        self.dist.destroy_process_group()
 
 
 class Gloo:

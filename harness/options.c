@@ -209,7 +209,7 @@ static enum cpa_status not_of_command(const struct cpa_options *o,
 
 		if (command->command == o->command)
 			here = command->name;
-		else if (info->commands & 1u << command->command)
+		else if (!there[0] && info->commands & 1u << command->command)
 			there = command->name;
 	}
 	return cpa_fail(error, CPA_INVALID, "%s takes no %s (%s does)", here, info->name,
