@@ -138,8 +138,8 @@ int main(int argc, char **argv)
 		status = dispatch(&options);
 	else
 		status = cpa_complain(&error);
-	status = close_stdout(status);
 	cpa_mpi_stop();
+	status = close_stdout(status);
 	cpa_options_fini(&options);
 	return status;
 }

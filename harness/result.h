@@ -32,11 +32,15 @@ struct cpa_result {
 	double probe_ratio;                 /* NaN: none */
 	int W;
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
+	uint64_t *hashes;                   /* [W] of the bits of each rank's o and lse, behind counts; NULL: none */
 	double seconds;                     /* NaN in plan */
 	bool has_proof, proved;             /* plan */
 	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
+/* Makes counts [W], with room behind them for hashes [W], which stays NULL until that is filled. */
+struct cpa_counts *cpa_result_alloc_counts(int W); /* malloc; NULL: out of memory */
+uint64_t *cpa_result_hash_room(const struct cpa_result *result);
 
 struct cpa_result_list {
 	struct cpa_result *at;

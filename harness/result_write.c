@@ -1,6 +1,7 @@
 /*
  * result_write.c - results for programs: JSON, and the files asked for.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,24 @@ static void put_counts(struct cpa_json *json, const struct cpa_result *r)
 	}
 }
 
+/* As text: a JSON number does not hold 64 bits. */
+static void put_hashes(struct cpa_json *json, const struct cpa_result *r)
+{
+	cpa_json_key(json, "output_hash");
+	if (!r->hashes) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_array(json);
+	for (int i = 0; i < r->W; i++) {
+		char text[20];
+
+		snprintf(text, sizeof text, "%016" PRIx64, r->hashes[i]);
+		cpa_json_string(json, text);
+	}
+	cpa_json_end_array(json);
+}
+
 static void put_result(
 	struct cpa_json *json, const struct cpa_result *r, enum cpa_command command)
 {
@@ -268,8 +287,10 @@ static void put_result(
 	put_counts(json, r);
 	if (bench)
 		cpa_measured_put_json(json, r->measured);
-	else if (!plan)
+	else if (!plan) {
+		put_hashes(json, r);
 		put_known(json, "seconds", r->seconds);
+	}
 	if (plan) {
 		cpa_json_key(json, "proof");
 		if (r->has_proof) {

@@ -271,6 +271,12 @@ static enum cpa_status judge_first(struct attempt *a, struct cpa_error *error)
 	return CPA_OK;
 }
 
+static enum cpa_status keep_hashes(struct attempt *a, struct cpa_error *error)
+{
+	a->result->hashes = cpa_result_hash_room(a->result);
+	return cpa_ranks_hash(&a->ranks, a->result->hashes, error);
+}
+
 static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *error)
 {
 	struct cpa_verifier *v = a->v;
@@ -286,6 +292,8 @@ static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *er
 			return s;
 		if (i == 0) {
 			s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
+			if (s == CPA_OK)
+				s = keep_hashes(a, error);
 			if (s == CPA_OK)
 				s = judge_first(a, error);
 			if (a->wrong)
@@ -385,7 +393,7 @@ static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
 static enum cpa_status keep_counts(struct attempt *a, struct cpa_error *error)
 {
 	size_t nbytes = (size_t)a->ranks.W * sizeof *a->result->counts;
-	a->result->counts = malloc(nbytes);
+	a->result->counts = cpa_result_alloc_counts(a->ranks.W);
 	if (!a->result->counts)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for counts");
 	memcpy(a->result->counts, a->ranks.counts, nbytes);
@@ -401,7 +409,7 @@ static enum cpa_status check_range(const struct attempt *a, struct cpa_error *er
 	double sink = p->rule.sink ? 1.0 : 0.0; /* one more key */
 	if (a->config->partials != CPA_PARTIALS_ALL)
 		return CPA_OK;
-	for (int64_t i = 0; i < p->B * truth->n * p->Hq; i++)
+	for (int64_t i = 0; i < (truth->held.batches.end - truth->held.batches.start) * truth->n * p->Hq; i++)
 		if ((double)truth->rows[i].nvisible + sink > 0.0)
 			largest = fmax(largest, truth->rows[i].max_abs +
 				log((double)truth->rows[i].nvisible + sink));
@@ -471,4 +479,38 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	cpa_ranks_fini(&a.ranks);
 	cpa_plant_destroy(a.plant);
 	result->seconds = now() - start;
+}
+
+/* ---- for a run of which this process has one rank ---- */
+
+void cpa_verify_say(struct cpa_result *result, const char *text)
+{
+	struct attempt a = {.result = result};
+	say(&a, "%s", text);
+}
+
+void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const struct cpa_judgement *judgement)
+{
+	struct attempt a = {.ranks = *ranks, .result = result};
+	say_deviation(&a, "o", &judgement->o, judgement->o_soft_batch, judgement->o_soft_head);
+	say_deviation(&a, "lse", &judgement->lse, judgement->lse_soft_batch, judgement->lse_soft_head);
+}
+
+void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const char *probe, const struct cpa_probe_finding *f)
+{
+	struct attempt a = {.ranks = *ranks, .result = result};
+	char place[160];
+	print_place(&a, cpa_tensor_name(f->tensor), f->batch, f->token, f->head, f->dim, place,
+		sizeof place);
+	say(&a, "probe %s: %s is %.9g, should be %.9g", probe, place, f->got, f->want);
+}
+
+enum cpa_status cpa_verify_check_range(
+	struct cpa_truth *truth, const struct cpa_config *config, struct cpa_error *error)
+{
+	struct cpa_verifier v = {.truth = truth};
+	struct attempt a = {.v = &v, .config = config};
+	return check_range(&a, error);
 }

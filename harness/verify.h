@@ -47,4 +47,19 @@ void cpa_verifier_run(struct cpa_verifier *verifier, const struct cpa_config *co
 struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
 	const struct cpa_problem *problem, const struct cpa_config *config);
 
+/*
+ * Parts of it for a run of which this process has one rank.  say: adds to result->reason.  Of ranks only
+ * the partition is needed.
+ */
+struct cpa_ranks;
+struct cpa_probe_finding;
+void cpa_verify_say(struct cpa_result *result, const char *text);
+void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const struct cpa_judgement *judgement);
+void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const char *probe, const struct cpa_probe_finding *finding);
+/* With --partials all, whether every lse of a block fits the dtype; else CPA_UNSUPPORTED. */
+enum cpa_status cpa_verify_check_range(
+	struct cpa_truth *truth, const struct cpa_config *config, struct cpa_error *error);
+
 #endif
