@@ -210,7 +210,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench bench-verify compare install uninstall clean help
+.PHONY: all deps verify test check bench bench-verify bench-kernels compare install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -247,9 +247,12 @@ check: $(B)/cpattn
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
 
+# Containers are often root, which Open MPI refuses unless told.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+
 # The rows that this machine can tell: how fast, beside its own limits.
 bench: $(B)/bench_targets $(B)/cpattn
-	@$(B)/bench_targets $(B)/cpattn
+	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn
 	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
 		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
 
@@ -259,7 +262,7 @@ COMPARE := $(BUILD)/compare-venv
 TORCH ?= torch
 COMPARE_ROUNDS ?= 12
 compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
-	$(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
+	$(AS_ROOT) $(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
 		$(if $(filter 1,$(HAVE_MPI)),--cpattn $(B)/cpattn) --rounds $(COMPARE_ROUNDS) \
 		--json $(B)/compare.json
 
@@ -271,6 +274,14 @@ $(COMPARE)/ready:
 $(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
 	$(call say,LD  )
 	$(quietly)$(call compile,$(MODE),data/compare_attend) $(call omp,$(MODE)) -shared -o $@ $^ $(LIBRARY_LIBS)
+
+# One set of instructions after the other, where the machine has it.
+bench-kernels: $(B)/bench_kernels
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_kernels none 2>&1 | grep -q 'no part'; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_kernels || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -364,6 +375,8 @@ help:
 #: bench         how fast this build is, beside the limits of this machine, row by row
 #: bench-verify  how long verification takes
 #: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
+
+#: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

@@ -5,6 +5,7 @@
  * registers and, for tiles, has granted them to this process.
  */
 #define _DEFAULT_SOURCE /* syscall() */
+#include "kernels/attend_unit.h"
 #include "kernels/cpu.h"
 #include "kernels/kernels.h"
 
@@ -21,9 +22,14 @@
 #endif
 
 static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
-	[CPA_CPU_GENERIC] = {.name = "generic"},
+	[CPA_CPU_GENERIC] = {.name = "generic", .attend = &cpa_attend_generic},
+#if CPA_CPU_X86
+	[CPA_CPU_AVX2] = {.name = "avx2", .attend = &cpa_attend_avx2},
+	[CPA_CPU_AVX512] = {.name = "avx512", .attend = &cpa_attend_avx512},
+#else
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
+#endif
 	[CPA_CPU_AMX] = {.name = "amx"},
 };
 
