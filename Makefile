@@ -252,7 +252,7 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RU
 
 # The rows that this machine can tell: how fast, beside its own limits.
 bench: $(B)/bench_targets $(B)/cpattn
-	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn
+	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn $(ROWS)
 	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
 		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
 
@@ -372,10 +372,10 @@ help:
 #: test          all tests, in the release build and in one with address and undefined sanitizers
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
-#: bench         how fast this build is, beside the limits of this machine, row by row
+#: bench         how fast this build is, beside the limits of this machine, row by row (ROWS=peak,rules
+#:               picks some: peak amx rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes
 #: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
-
 #: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
