@@ -3,7 +3,7 @@
 
 One process: scaled_dot_product_attention, on [B, S, H, D] tensors as transposed views (what most models
 hand over, and cpattn's layout) and on contiguous [B, H, S, D] beside it.  Two processes: ring and
-all-to-all attention over gloo, beside `mpirun -n 2 cpattn bench --comm mpi`.
+all-to-all attention over gloo, beside `mpirun --bind-to none -n 2 cpattn bench --comm mpi`.
 
 A number is the best of all rounds; a ratio is PyTorch's time over ours.  What is wrong gets no number.
 """
@@ -268,7 +268,7 @@ def free_port():
 
 def bench(args, s, h, d, dtype, repeat):
     """One short run of our command; {"ring": result, "ulysses": result}."""
-    command = [args.mpirun, "-n", "2", args.cpattn, "bench", "--comm", "mpi", "--threads", "1",
+    command = [args.mpirun, "--bind-to", "none", "-n", "2", args.cpattn, "bench", "--comm", "mpi", "--threads", "1",
                "--variant", "ring,ulysses", "--problem", f"S={s},H={h},D={d},dtype={dtype}",
                "--warmup", "1", "--repeat", str(repeat), "--json", "-"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)

@@ -292,7 +292,7 @@ static void over_mpi(const char *cpattn)
 	int n = 0;
 	const char *why = "cannot tell: no MPI";
 	snprintf(command, sizeof command,
-		"mpirun -n 2 %s bench --comm mpi --threads 1 --variant ring,ulysses --repeat %d "
+		"mpirun --bind-to none -n 2 %s bench --comm mpi --threads 1 --variant ring,ulysses --repeat %d "
 		"--problem S=4608,H=24,D=128,dtype=fp32 --csv - 2>/dev/null",
 		cpattn, REPEAT);
 	if (cpa_mpi_built()) {

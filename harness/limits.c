@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -66,6 +67,16 @@ void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best)
 	raise(&best->flop_per_second, cpa_peak_fma(limiter->set, limiter->threads));
 	raise(&best->copy_bytes_per_second, cpa_peak_stream(limiter->space));
 	raise(&best->copy_bytes_per_second, cpa_peak_copy(limiter->space));
+}
+
+int cpa_cores(void)
+{
+#ifdef _OPENMP
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	return cores > 1 ? (int)cores : 1;
+#else
+	return 1;
+#endif
 }
 
 int cpa_threads_most(void)

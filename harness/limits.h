@@ -21,7 +21,8 @@ void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best);
  * CPATTN_CPU allows. */
 const char *cpa_limit_set(void);
 
-int cpa_threads_most(void); /* cores that may be used; 1 without OpenMP */
+int cpa_cores(void);        /* of this machine; 1 without OpenMP */
+int cpa_threads_most(void); /* of them this process may use */
 /* CPA_UNSUPPORTED: more than this build, or any machine like this one, has a use for. */
 enum cpa_status cpa_threads_check(int asked, struct cpa_error *error);
 void cpa_threads_set(int threads); /* from now on; does nothing without OpenMP */

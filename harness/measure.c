@@ -62,17 +62,32 @@ double cpa_measured_speedup(const struct cpa_measured *m)
 
 /* ---- a session ---- */
 
+/* All cores are for the one rank, and mpirun may have bound this process to one of them. */
+static enum cpa_status check_cores(
+	const struct cpa_measure_session *session, struct cpa_error *error)
+{
+	int asked = session->settings.one_rank_threads, most = cpa_threads_most();
+	if (session->nprocesses == 1 || asked <= most)
+		return CPA_OK;
+	return cpa_fail(error, CPA_UNSUPPORTED,
+		"the one rank that all are compared to has %d threads, and this process may use %d "
+		"core%s: mpirun binds processes to cores unless told --bind-to none; or say "
+		"--one-rank-threads %d",
+		asked, most, most == 1 ? "" : "s", most);
+}
+
 static enum cpa_status set_threads(struct cpa_measure_session *session, struct cpa_error *error)
 {
 	struct cpa_measure_settings *s = &session->settings;
-	int most = cpa_threads_most(), asked = s->threads > s->one_rank_threads
-			? s->threads
-			: s->one_rank_threads;
+	int most = cpa_threads_most(), cores = cpa_cores(), all;
+	int asked = s->threads > s->one_rank_threads ? s->threads : s->one_rank_threads;
 	if (s->threads == 0)
 		s->threads = most > session->nprocesses ? most / session->nprocesses : 1;
+	all = s->threads * session->nprocesses;
 	if (s->one_rank_threads == 0)
-		s->one_rank_threads = s->threads * session->nprocesses;
-	return cpa_threads_check(asked, error);
+		s->one_rank_threads = session->nprocesses > 1 && all > cores ? cores : all;
+	enum cpa_status status = cpa_threads_check(asked, error);
+	return status == CPA_OK && session->leads ? check_cores(session, error) : status;
 }
 
 enum cpa_status cpa_measure_begin(struct cpa_measure_session *session,
