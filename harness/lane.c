@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static enum cpa_status out_of_memory(struct cpa_error *error)
 {
@@ -185,6 +186,16 @@ struct report {
 	struct cpa_phases phases;
 };
 
+/* Who waits asks for messages again and again, which costs the one rank a tenth of its speed: sleep
+ * through most of it. */
+static void let_it_run(const struct cpa_lane *lane)
+{
+	double seconds = 0.95 * lane->latest;
+	struct timespec rest = {(time_t)seconds, (long)(1e9 * (seconds - floor(seconds)))};
+	if (lane->alone && !lane->running)
+		nanosleep(&rest, NULL);
+}
+
 static enum cpa_status run_twice(struct cpa_lane *lane, struct report *report,
 	struct cpa_error *error)
 {
@@ -195,6 +206,8 @@ static enum cpa_status run_twice(struct cpa_lane *lane, struct report *report,
 	report->exchange = NAN;
 	if (lane->running)
 		status = cpa_lane_run(lane, &report->seconds, error);
+	else
+		let_it_run(lane);
 	report->phases = lane->phases;
 	if (status == CPA_OK && lane->running && bytes > 0) {
 		lane->messages_only = true;
@@ -223,8 +236,11 @@ static enum cpa_status slowest(struct cpa_lane *lane, struct report *report,
 	return status;
 }
 
-static void keep_times(struct cpa_lane *lane, const struct report *report)
+static void keep_times(struct cpa_lane *lane, const struct report *report, bool counts)
 {
+	lane->latest = report->seconds;
+	if (!counts)
+		return;
 	lane->seconds[lane->ntimes] = report->seconds;
 	lane->exchange[lane->ntimes++] = report->exchange;
 	if (report->seconds >= lane->best)
@@ -241,8 +257,8 @@ enum cpa_status cpa_lane_repeat(struct cpa_lane *lane, bool counts, struct cpa_e
 		cpa_world_abort(lane->session->world, error);
 	if (status == CPA_OK)
 		status = slowest(lane, &report, error);
-	if (status == CPA_OK && counts)
-		keep_times(lane, &report);
+	if (status == CPA_OK)
+		keep_times(lane, &report, counts);
 	return status;
 }
 

@@ -25,6 +25,7 @@ struct cpa_lane {
 	/* Times, [repeat] each. */
 	double *seconds, *exchange;
 	int ntimes;
+	double latest;             /* of the last repetition, counted or not */
 	double best;               /* the fastest so far */
 	struct cpa_phases fastest; /* its phases */
 };
