@@ -349,6 +349,7 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	$(if $(wildcard data/cpattn.bash-completion),install -m 644 data/cpattn.bash-completion $(COMPLETION))
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
 	$(if $(wildcard data/README.md),install -m 644 data/README.md $(D)/share/cpattn)
+	install -m 644 data/bench.md $(D)/share/doc/cpattn
 	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)

@@ -125,6 +125,10 @@ class Case:
                 "at_least": least, "aim": aim, "met": None if least is None else ratio >= least}
 
 
+def picked(args, s, dtype):
+    return (not args.keys or s in args.keys) and (not args.dtypes or dtype in args.dtypes)
+
+
 def number(value):
     return "-" if value is None else f"{value:.2f}"
 
@@ -139,7 +143,8 @@ def one_process(args):
     ours = Ours(args.library)
     cases = [Case(ours, name, shape, causal, dtype, threads, bounds)
              for name, shape, causal, by_dtype in SHAPES
-             for dtype, bounds in by_dtype.items() for threads in args.threads]
+             for dtype, bounds in by_dtype.items() for threads in args.threads
+             if picked(args, shape[1], dtype)]
     for _ in range(args.rounds):
         for case in cases:
             case.round()
@@ -286,6 +291,8 @@ def two_processes(args):
     print(f"# {'':21} {'':5} {'':14} {'ms':>8} {'ms':>8}")
     for s, h, d, by_dtype in WORLD:
         for dtype, (least, aim) in by_dtype.items():
+            if not picked(args, s, dtype):
+                continue
             theirs = dict.fromkeys(GLOO, math.inf)
             ours = {"ring": math.inf, "ulysses": math.inf}
             gloo.ask("make", s, h, d, dtype)
@@ -319,6 +326,8 @@ def main():
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count()])
+    parser.add_argument("--keys", type=int, nargs="+", help="only these numbers of keys")
+    parser.add_argument("--dtypes", nargs="+", choices=TORCH, help="only these")
     parser.add_argument("--json", help="writes all results there")
     parser.add_argument("--worker", type=int, nargs=2, metavar=("RANK", "SIZE"),
                         help=argparse.SUPPRESS)
