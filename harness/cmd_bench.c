@@ -208,6 +208,7 @@ static int bench_problems(const struct cpa_options *options, struct cpa_device *
 		status = b.session.world && !b.session.leads ? 2 : cpa_complain(&error);
 	} else if (b.session.leads) {
 		print_tables(&b);
+		fflush(stdout); /* before another process ends with 1 or 2, and mpirun all of them */
 		status = conclude(&b);
 	} else {
 		status = cpa_result_exit(&b.list, cpa_result_ran_nowhere(&b.list, &b.options));
