@@ -168,8 +168,11 @@ static int conclude(const struct bench *b)
 	if (status == 0)
 		return 0;
 	cpa_fail(&error, CPA_UNSUPPORTED, "%s%.200s%s%.700s",
-		status == 1 ? "wrong, and not timed: " : "", b->targets.file ? b->targets.file : "",
-		b->targets.file ? ": " : "", first ? first->reason : "nothing ran");
+		status == 1 ? "wrong, and not timed: "
+		: nowhere   ? "a variant asked for by name ran nowhere: "
+			    : "",
+		b->targets.file ? b->targets.file : "", b->targets.file ? ": " : "",
+		first ? first->reason : "no mesh of these worlds suits it");
 	cpa_complain(&error);
 	return status;
 }
