@@ -1,6 +1,6 @@
 /*
- * compare_attend.c - the attention of the cpu device as one plain function, for compare.py to call
- * beside PyTorch's in the same process.  `make compare` builds it as a shared library.
+ * compare_attend.c - the attention of the cpu device as one plain function, for compare.py to
+ * call beside PyTorch's in the same process.  `make compare` builds it as a shared library.
  */
 #include <string.h>
 #ifdef _OPENMP
@@ -21,10 +21,14 @@ const char *compare_error(void)
 	return error.text;
 }
 
-static struct cpa_array dense(const void *data, enum cpa_dtype dtype, int64_t S, int64_t H, int64_t D)
+static struct cpa_array dense(
+	const void *data, enum cpa_dtype dtype, int64_t S, int64_t H, int64_t D)
 {
-	return (struct cpa_array){
-		.data = (void *)data, .dtype = dtype, .token = H * D, .batch = S * H * D, .head = D};
+	return (struct cpa_array){.data = (void *)data,
+		.dtype = dtype,
+		.token = H * D,
+		.batch = S * H * D,
+		.head = D};
 }
 
 /*
@@ -70,6 +74,6 @@ int compare_attend(const char *dtype, const int64_t *sizes, int causal, double s
 	if (!device && cpa_device_create("cpu", &device, &error) != CPA_OK)
 		return 1;
 	return cpa_problem_check(&p, &error) != CPA_OK ||
-	       device->ops->supports(device, &p, &error) != CPA_OK ||
-	       device->ops->attend(device, 0, &attend, &error) != CPA_OK;
+		device->ops->supports(device, &p, &error) != CPA_OK ||
+		device->ops->attend(device, 0, &attend, &error) != CPA_OK;
 }

@@ -1,8 +1,10 @@
 /*
- * bench_targets.c - how fast this build is, row by row: what was measured, what it has to reach, what it
- * should.  `make bench`.  It always succeeds when it could measure: a shared machine is no judge.
+ * bench_targets.c - how fast this build is, row by row: what was measured, what it has to reach,
+ * what it should.  `make bench`.  It always succeeds when it could measure: a shared machine is
+ * no judge.
  *
- * Every number is a ratio to something measured in the same minutes, by the best of interleaved runs.
+ * Every number is a ratio to something measured in the same minutes, by the best of interleaved
+ * runs.
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,8 +32,8 @@ static void must(enum cpa_status status)
 /* ---- rows ---- */
 
 /* low: less is better.  measured NaN: cannot be told, and `why` says why. */
-static void print_row(const char *name, double measured, double least, double aim, bool low,
-	const char *why)
+static void print_row(
+	const char *name, double measured, double least, double aim, bool low, const char *why)
 {
 	if (!isfinite(measured)) {
 		printf("  %-52s %8s %8.2f %8.2f  %s\n", name, "-", least, aim, why);
@@ -39,15 +41,20 @@ static void print_row(const char *name, double measured, double least, double ai
 		bool met = low ? measured <= least : measured >= least;
 		bool aimed = low ? measured <= aim : measured >= aim;
 		printf("  %-52s %8.3f %8.2f %8.2f  %s%s%s\n", name, measured, least, aim,
-			aimed ? "aim" : met ? "met" : "NOT MET", why[0] ? ", " : "", why);
+			aimed	      ? "aim"
+				: met ? "met"
+				      : "NOT MET",
+			why[0] ? ", " : "", why);
 	}
 	fflush(stdout);
 }
 
 static void print_head(void)
 {
-	printf("# best of %d interleaved runs, each a ratio to what was measured in the same minutes\n"
-	       "# busy: two threads have less than 1.9 times the peak of one, so others use this machine\n"
+	printf("# best of %d interleaved runs, each a ratio to what was measured in the same "
+	       "minutes\n"
+	       "# busy: two threads have less than 1.9 times the peak of one, so others use this "
+	       "machine\n"
 	       "#\n# %-52s %8s %8s %8s\n# %-52s %8s %8s %8s\n",
 		REPEAT, "row", "measured", "at least", "aim", "", "ratio", "ratio", "ratio");
 }
@@ -102,8 +109,7 @@ static const char *why_not(int threads)
 		one = fmax(one, cpa_peak_fma(set, 1));
 		two = fmax(two, cpa_peak_fma(set, 2));
 	}
-	return two < 1.9 * one ? "cannot tell: busy"
-			       : NULL;
+	return two < 1.9 * one ? "cannot tell: busy" : NULL;
 }
 
 static void share_of_peak(struct cpa_device *device)
@@ -120,8 +126,9 @@ static void share_of_peak(struct cpa_device *device)
 			must(cpa_kernel_list_run(&list, &error));
 		for (int i = 0; i < 4; i++) {
 			char name[80];
-			snprintf(name, sizeof name, "fp32, of the %s peak, S %d, D %d, %d thread%s",
-				cpa_limit_set(), i < 2 ? 1024 : 4608, i % 2 ? 64 : 128, threads,
+			snprintf(name, sizeof name,
+				"fp32, of the %s peak, S %d, D %d, %d thread%s", cpa_limit_set(),
+				i < 2 ? 1024 : 4608, i % 2 ? 64 : 128, threads,
 				threads == 1 ? "" : "s");
 			print_row(name, why ? NAN : share(&list.at[i]), i % 2 ? 0.80 : 0.84,
 				i % 2 ? 0.88 : 0.91, false, why ? why : "");
@@ -200,8 +207,8 @@ static void decoding(struct cpa_device *device)
 	must(cpa_kernel_list_run(&list, &error));
 	for (int i = 0; i < 3; i++) {
 		char name[80];
-		snprintf(name, sizeof name,
-			"decoding, Sq %d on 8192, 32 heads on 4, of reading", (int)queries[i]);
+		snprintf(name, sizeof name, "decoding, Sq %d on 8192, 32 heads on 4, of reading",
+			(int)queries[i]);
 		print_row(name, share(&list.at[i]), 0.6, 0.85, false, "");
 	}
 	cpa_kernel_list_fini(&list);
@@ -214,10 +221,14 @@ static void moves(struct cpa_device *device)
 		enum cpa_kernel_kind kind;
 		int64_t nbytes;
 		double least, aim;
-	} rows[] = {{"merge in place, 256 KiB, over the best copy", CPA_KERNEL_MERGE, 256 << 10, 1.0, 1.2},
-		{"merge in place, 32 MiB, over the best copy", CPA_KERNEL_MERGE, 32 << 20, 0.7, 0.8},
-		{"transposing copy, 256 KiB, over the best copy", CPA_KERNEL_TRANSPOSE, 256 << 10, 0.7, 0.8},
-		{"transposing copy, 32 MiB, over the best copy", CPA_KERNEL_TRANSPOSE, 32 << 20, 0.9, 1.1}};
+	} rows[] = {{"merge in place, 256 KiB, over the best copy", CPA_KERNEL_MERGE, 256 << 10,
+			    1.0, 1.2},
+		{"merge in place, 32 MiB, over the best copy", CPA_KERNEL_MERGE, 32 << 20, 0.7,
+			0.8},
+		{"transposing copy, 256 KiB, over the best copy", CPA_KERNEL_TRANSPOSE, 256 << 10,
+			0.7, 0.8},
+		{"transposing copy, 32 MiB, over the best copy", CPA_KERNEL_TRANSPOSE, 32 << 20,
+			0.9, 1.1}};
 	struct cpa_kernel_list list = begin(device, 1);
 	for (int i = 0; i < 4; i++) {
 		struct cpa_problem p = shape(rows[i].nbytes / (8 * 128 * 4), 1, 8, 128);
@@ -225,13 +236,15 @@ static void moves(struct cpa_device *device)
 	}
 	must(cpa_kernel_list_run(&list, &error));
 	for (int i = 0; i < 4; i++)
-		print_row(rows[i].name, share(&list.at[i]), rows[i].least, rows[i].aim, false, "");
+		print_row(
+			rows[i].name, share(&list.at[i]), rows[i].least, rows[i].aim, false, "");
 	cpa_kernel_list_fini(&list);
 }
 
 /* ---- other programs ---- */
 
-/* Field number `column`, by name, of line `line` (from 1) of the CSV that a command prints; NaN. */
+/* Field number `column`, by name, of line `line` (from 1) of the CSV that a command prints; NaN.
+ */
 static double csv_field(char lines[][2048], int n, int line, const char *column)
 {
 	int field = 0;
@@ -275,11 +288,13 @@ static void lesser_sets(const char *cpattn)
 		peak = fmax(peak, cpa_peak_fma("avx512", 1));
 	for (int i = 0; i < 2; i++) {
 		snprintf(command, sizeof command,
-			"CPATTN_CPU=%s %s bench --kernels --threads 1 --repeat %d --problem %s --csv - "
+			"CPATTN_CPU=%s %s bench --kernels --threads 1 --repeat %d --problem %s "
+			"--csv - "
 			"2>/dev/null",
 			i ? "generic" : "avx2", cpattn, REPEAT, problem);
 		int n = run_csv(command, lines, 8);
-		double measured = csv_field(lines, n, 1, i ? "rate" : "of_limit") / (i ? peak : 1);
+		double measured = csv_field(lines, n, 1, i ? "rate" : "of_limit") /
+			(i ? peak : 1);
 		print_row(i ? "plain C, of the avx512 peak" : "avx2, of the avx2 peak",
 			i && peak <= 0 ? NAN : measured, i ? 0.38 : 0.70, i ? 0.45 : 0.87, false,
 			isfinite(measured) ? "" : "cannot tell: not here");
@@ -292,7 +307,8 @@ static void over_mpi(const char *cpattn)
 	int n = 0;
 	const char *why = "cannot tell: no MPI";
 	snprintf(command, sizeof command,
-		"mpirun --bind-to none -n 2 %s bench --comm mpi --threads 1 --variant ring,ulysses --repeat %d "
+		"mpirun --bind-to none -n 2 %s bench --comm mpi --threads 1 --variant "
+		"ring,ulysses --repeat %d "
 		"--problem S=4608,H=24,D=128,dtype=fp32 --csv - 2>/dev/null",
 		cpattn, REPEAT);
 	if (cpa_mpi_built()) {
@@ -306,9 +322,10 @@ static void over_mpi(const char *cpattn)
 			i < 2 ? "%s, 2 processes: time over one of 2 threads"
 			      : "%s, 2 processes: exchange, of both streaming",
 			variant);
-		double measured = csv_field(lines, n, 1 + i % 2, i < 2 ? "one_rank_over_this" : "of_copy");
+		double measured = csv_field(
+			lines, n, 1 + i % 2, i < 2 ? "one_rank_over_this" : "of_copy");
 		print_row(name, i < 2 ? 1 / measured : measured, i < 2 ? 1.05 : 0.4,
-			i < 2 ? 1.01 : 0.7, i < 2, n > 0 ? "" : why);
+			i < 2 ? 1.01 : 0.7, i<2, n> 0 ? "" : why);
 	}
 }
 
@@ -319,7 +336,8 @@ static void in_one_process(struct cpa_device *device)
 	static const struct {
 		enum cpa_variant variant;
 		int R, U;
-	} meshes[] = {{CPA_VARIANT_RING, 4, 1}, {CPA_VARIANT_ULYSSES, 1, 4}, {CPA_VARIANT_UNIFIED, 2, 2}};
+	} meshes[] = {{CPA_VARIANT_RING, 4, 1}, {CPA_VARIANT_ULYSSES, 1, 4},
+		{CPA_VARIANT_UNIFIED, 2, 2}};
 	struct cpa_problem p = shape(4096, 4096, 4, 128);
 	const struct cpa_measure_settings settings = {
 		.device = device, .comm = "fake", .warmup = 1, .repeat = REPEAT};
@@ -337,7 +355,8 @@ static void in_one_process(struct cpa_device *device)
 		char name[80];
 		snprintf(name, sizeof name, "%s, 4 ranks in one process: beyond kernels",
 			cpa_variant_info(meshes[i].variant)->name);
-		print_row(name, results[i].measured ? cpa_measured_beyond(results[i].measured) : NAN,
+		print_row(name,
+			results[i].measured ? cpa_measured_beyond(results[i].measured) : NAN,
 			0.05, 0.02, true, results[i].reason);
 		free(results[i].counts);
 		free(results[i].measured);

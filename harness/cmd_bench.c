@@ -15,7 +15,7 @@ enum { DEFAULT_WORLD = 4 };
 
 struct bench {
 	struct cpa_options options; /* a copy, with its worlds settled; owns nothing */
-	int64_t world;              /* the default one */
+	int64_t world; /* the default one */
 	struct cpa_measure_session session;
 	struct cpa_plan_targets targets;
 	struct cpa_result_list list;
@@ -51,16 +51,16 @@ static void settle_worlds(struct bench *b)
 	if (o->ranks_asked)
 		return;
 	b->world = strcmp(o->comm, "fake") != 0 ? b->session.nprocesses
-		   : fixed ? (int64_t)(o->batch ? o->batch : 1) * (o->ring ? o->ring : 1) *
-			     (o->ulysses ? o->ulysses : 1)
-			   : DEFAULT_WORLD;
+		: fixed ? (int64_t)(o->batch ? o->batch : 1) * (o->ring ? o->ring : 1) *
+			(o->ulysses ? o->ulysses : 1)
+			: DEFAULT_WORLD;
 	o->ranks = (struct cpa_int_list){&b->world, 1};
 }
 
 /* ---- one target ---- */
 
-static void start_result(const struct bench *b, const struct cpa_plan_target *target,
-	struct cpa_result *result)
+static void start_result(
+	const struct bench *b, const struct cpa_plan_target *target, struct cpa_result *result)
 {
 	result->file = b->targets.file;
 	result->call = target->call ? target->call : NULL;
@@ -80,8 +80,8 @@ static enum cpa_status refuse(struct bench *b, const struct cpa_plan_target *tar
 	return cpa_result_list_add(&b->list, &result);
 }
 
-static enum cpa_status keep_results(struct bench *b, const struct cpa_plan_target *target,
-	struct cpa_result *results)
+static enum cpa_status keep_results(
+	struct bench *b, const struct cpa_plan_target *target, struct cpa_result *results)
 {
 	enum cpa_status status = CPA_OK;
 	for (int i = 0; i < b->n; i++) {
@@ -124,7 +124,7 @@ static enum cpa_status run_target(
 		/* Out of memory ends the command; all else is about this call. */
 		if (status != CPA_NO_MEMORY)
 			status = refuse(b, target,
-				status == CPA_MISMATCH            ? CPA_VERDICT_WRONG
+				status == CPA_MISMATCH		    ? CPA_VERDICT_WRONG
 					: status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED
 								    : CPA_VERDICT_CANNOT_TELL,
 				inner.text);
@@ -168,9 +168,9 @@ static int conclude(const struct bench *b)
 	if (status == 0)
 		return 0;
 	cpa_fail(&error, CPA_UNSUPPORTED, "%s%.200s%s%.700s",
-		status == 1 ? "wrong, and not timed: "
-		: nowhere   ? "a variant asked for by name ran nowhere: "
-			    : "",
+		status == 1	  ? "wrong, and not timed: "
+			: nowhere ? "a variant asked for by name ran nowhere: "
+				  : "",
 		b->targets.file ? b->targets.file : "", b->targets.file ? ": " : "",
 		first ? first->reason : "no mesh of these worlds suits it");
 	cpa_complain(&error);
@@ -211,7 +211,8 @@ static int bench_problems(const struct cpa_options *options, struct cpa_device *
 		status = b.session.world && !b.session.leads ? 2 : cpa_complain(&error);
 	} else if (b.session.leads) {
 		print_tables(&b);
-		fflush(stdout); /* before another process ends with 1 or 2, and mpirun all of them */
+		fflush(stdout); /* before another process ends with 1 or 2, and mpirun all of them
+				 */
 		status = conclude(&b);
 	} else {
 		status = cpa_result_exit(&b.list, cpa_result_ran_nowhere(&b.list, &b.options));

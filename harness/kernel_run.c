@@ -23,8 +23,7 @@ const char *cpa_kernel_name(enum cpa_kernel_kind kind)
 
 /* ---- arrays ---- */
 
-static enum cpa_status alloc(
-	struct cpa_kernel *k, int i, size_t nbytes, struct cpa_error *error)
+static enum cpa_status alloc(struct cpa_kernel *k, int i, size_t nbytes, struct cpa_error *error)
 {
 	return k->device->ops->alloc(k->device, nbytes, &k->memory[i], error);
 }
@@ -79,7 +78,8 @@ static enum cpa_status make_attend(struct cpa_kernel *k, struct cpa_error *error
 	for (int i = 0; i < 3 && status == CPA_OK; i++)
 		status = fill(k, i, (enum cpa_tensor)(CPA_TENSOR_Q + i), error);
 	for (int i = 3; i < 5 && status == CPA_OK; i++)
-		status = alloc(k, i, tensor_nbytes(p, (enum cpa_tensor)(CPA_TENSOR_Q + i)), error);
+		status = alloc(
+			k, i, tensor_nbytes(p, (enum cpa_tensor)(CPA_TENSOR_Q + i)), error);
 	k->q_span = (struct cpa_span){0, p->Sq, p->Sq, 1};
 	k->k_span = (struct cpa_span){0, p->Skv, p->Skv, 1};
 	k->attend = (struct cpa_attend){.problem = &k->problem,
@@ -153,7 +153,7 @@ static enum cpa_status make_merge(struct cpa_kernel *k, struct cpa_error *error)
 		.nheads = p->Hq,
 		.dim = p->Dv};
 	k->bytes = 3.0 * (double)(p->B * p->Sq * p->Hq * (p->Dv + 1)) *
-		   (double)cpa_dtype_nbytes(dtype);
+		(double)cpa_dtype_nbytes(dtype);
 	return status;
 }
 
@@ -187,9 +187,9 @@ enum cpa_status cpa_kernel_create(struct cpa_kernel *kernel, struct cpa_device *
 	enum cpa_status status = device->ops->supports(device, problem, error);
 	if (status != CPA_OK)
 		return status;
-	return kind == CPA_KERNEL_ATTEND  ? make_attend(kernel, error)
-	       : kind == CPA_KERNEL_MERGE ? make_merge(kernel, error)
-					  : make_copy(kernel, error);
+	return kind == CPA_KERNEL_ATTEND   ? make_attend(kernel, error)
+		: kind == CPA_KERNEL_MERGE ? make_merge(kernel, error)
+					   : make_copy(kernel, error);
 }
 
 void cpa_kernel_destroy(struct cpa_kernel *kernel)
@@ -233,8 +233,8 @@ enum cpa_status cpa_kernel_time(
 
 /* ---- checks ---- */
 
-static enum cpa_status download(struct cpa_kernel *k, int i, size_t nbytes, void **data,
-	struct cpa_error *error)
+static enum cpa_status download(
+	struct cpa_kernel *k, int i, size_t nbytes, void **data, struct cpa_error *error)
 {
 	*data = malloc(nbytes);
 	if (!*data)
@@ -312,7 +312,8 @@ static enum cpa_status check_merge(struct cpa_kernel *k, struct cpa_error *error
 		for (int64_t d = 0; d < p->Dv && status == CPA_OK; d++)
 			if (!(fabs(cpa_load(dtype, o, r * p->Dv + d) - row[d]) <= off))
 				status = cpa_fail(error, CPA_MISMATCH,
-					"merge is off by %.3g in one element, where %.3g is allowed",
+					"merge is off by %.3g in one element, where %.3g is "
+					"allowed",
 					fabs(cpa_load(dtype, o, r * p->Dv + d) - row[d]), off);
 	}
 	free(o);
@@ -336,7 +337,8 @@ static enum cpa_status check_copy(struct cpa_kernel *k, struct cpa_error *error)
 		const char *to = (const char *)dst +
 			(size_t)(b * c->batch + t * c->token + h * c->head) * size;
 		if (memcmp(from, to, (size_t)p->D * size) != 0)
-			status = cpa_fail(error, CPA_MISMATCH, "the copy differs from its source");
+			status = cpa_fail(
+				error, CPA_MISMATCH, "the copy differs from its source");
 	}
 	free(src);
 	free(dst);
@@ -348,9 +350,9 @@ enum cpa_status cpa_kernel_check(struct cpa_kernel *kernel, struct cpa_error *er
 	double seconds;
 	enum cpa_status status = call(kernel, error);
 	if (status == CPA_OK)
-		status = kernel->kind == CPA_KERNEL_ATTEND  ? check_attend(kernel, error)
-			 : kernel->kind == CPA_KERNEL_MERGE ? check_merge(kernel, error)
-							    : check_copy(kernel, error);
+		status = kernel->kind == CPA_KERNEL_ATTEND ? check_attend(kernel, error)
+			: kernel->kind == CPA_KERNEL_MERGE ? check_merge(kernel, error)
+							   : check_copy(kernel, error);
 	if (status == CPA_OK)
 		status = time_calls(kernel, 1, &seconds, error);
 	if (status == CPA_OK && seconds < least_seconds)

@@ -15,7 +15,7 @@
 double cpa_kernel_time_rate(const struct cpa_kernel_time *time)
 {
 	return (time->against == CPA_KERNEL_LIMIT_FLOP ? time->kernel.flop : time->kernel.bytes) /
-	       time->seconds.min;
+		time->seconds.min;
 }
 
 /* ---- the list ---- */
@@ -62,10 +62,10 @@ enum cpa_status cpa_kernel_list_add(struct cpa_kernel_list *list, enum cpa_kerne
 		*error = inner;
 		return status;
 	}
-	time->verdict = status == CPA_OK            ? CPA_VERDICT_RIGHT
-			: status == CPA_MISMATCH    ? CPA_VERDICT_WRONG
-			: status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED
-						    : CPA_VERDICT_CANNOT_TELL;
+	time->verdict = status == CPA_OK    ? CPA_VERDICT_RIGHT
+		: status == CPA_MISMATCH    ? CPA_VERDICT_WRONG
+		: status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED
+					    : CPA_VERDICT_CANNOT_TELL;
 	snprintf(time->reason, sizeof time->reason, "%.255s", status == CPA_OK ? "" : inner.text);
 	return CPA_OK;
 }
@@ -122,9 +122,9 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 			? -1
 			: find_space(s, share_of(time, list->threads), list->threads);
 		double now = time->against == CPA_KERNEL_LIMIT_FLOP ? flop
-			     : space < 0                           ? 0
-			     : time->against == CPA_KERNEL_LIMIT_READ ? s->read[space]
-								      : s->copy[space];
+			: space < 0				    ? 0
+			: time->against == CPA_KERNEL_LIMIT_READ    ? s->read[space]
+								    : s->copy[space];
 		time->limit = fmax(time->limit, now);
 	}
 }
@@ -149,8 +149,8 @@ enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_err
 	}
 	sample_limits(list, &spaces, set);
 	for (int i = 0; i < list->n; i++)
-		list->at[i].seconds =
-			cpa_statistics_of(list->at[i].samples, list->at[i].nsamples);
+		list->at[i].seconds = cpa_statistics_of(
+			list->at[i].samples, list->at[i].nsamples);
 	for (int i = 0; i < spaces.n; i++)
 		cpa_peak_space_destroy(spaces.at[i]);
 	return status;
@@ -158,7 +158,8 @@ enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_err
 
 /* ---- which ---- */
 
-static struct cpa_problem shape(int64_t S, int64_t H, int64_t D, enum cpa_dtype dtype, bool causal)
+static struct cpa_problem shape(
+	int64_t S, int64_t H, int64_t D, enum cpa_dtype dtype, bool causal)
 {
 	return (struct cpa_problem){.B = 1,
 		.Sq = S,
@@ -197,16 +198,16 @@ static enum cpa_status add_moves(struct cpa_kernel_list *list, struct cpa_error 
 	enum cpa_status status = CPA_OK;
 	for (int i = 0; i < 3 * 2 * 2 && status == CPA_OK; i++) {
 		int64_t D = i / 2 % 2 ? 64 : 128, row = 8 * D * 4;
-		struct cpa_problem p = shape((i % 2 ? 32 << 20 : 256 << 10) / row, 8, D,
-			CPA_DTYPE_FP32, false);
+		struct cpa_problem p = shape(
+			(i % 2 ? 32 << 20 : 256 << 10) / row, 8, D, CPA_DTYPE_FP32, false);
 		status = cpa_kernel_list_add(
 			list, kinds[i / 4], CPA_KERNEL_LIMIT_COPY, &p, error);
 	}
 	return status;
 }
 
-static enum cpa_status add_problem(struct cpa_kernel_list *list,
-	const struct cpa_problem *problem, struct cpa_error *error)
+static enum cpa_status add_problem(
+	struct cpa_kernel_list *list, const struct cpa_problem *problem, struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 	for (int kind = 0; kind <= CPA_KERNEL_TRANSPOSE && status == CPA_OK; kind++)
@@ -223,8 +224,8 @@ static bool is_stdout(const char *path)
 	return path && strcmp(path, "-") == 0;
 }
 
-static enum cpa_status write_files(const struct cpa_kernel_list *list,
-	const struct cpa_options *o, struct cpa_error *error)
+static enum cpa_status write_files(
+	const struct cpa_kernel_list *list, const struct cpa_options *o, struct cpa_error *error)
 {
 	const char *const paths[2] = {o->json, o->csv};
 	enum cpa_status status = CPA_OK;
@@ -252,13 +253,16 @@ static int conclude(const struct cpa_kernel_list *list)
 	for (int i = 0; i < list->n; i++) {
 		const struct cpa_kernel_time *time = &list->at[i];
 		struct cpa_error error;
-		if (time->verdict != CPA_VERDICT_WRONG && (n[CPA_VERDICT_RIGHT] || !time->verdict))
+		if (time->verdict != CPA_VERDICT_WRONG &&
+			(n[CPA_VERDICT_RIGHT] || !time->verdict))
 			continue;
 		cpa_fail(&error, CPA_INVALID, "%s", time->reason);
 		cpa_complain(&error);
 		break;
 	}
-	return n[CPA_VERDICT_WRONG] ? 1 : n[CPA_VERDICT_CANNOT_TELL] || !n[CPA_VERDICT_RIGHT] ? 2 : 0;
+	return n[CPA_VERDICT_WRONG]				      ? 1
+		: n[CPA_VERDICT_CANNOT_TELL] || !n[CPA_VERDICT_RIGHT] ? 2
+								      : 0;
 }
 
 int cpa_bench_kernels(const struct cpa_options *options, struct cpa_device *device)

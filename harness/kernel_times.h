@@ -12,9 +12,9 @@
 
 /* What one kernel is compared to, of the same minutes. */
 enum cpa_kernel_limit {
-	CPA_KERNEL_LIMIT_FLOP,  /* multiply-add in registers */
-	CPA_KERNEL_LIMIT_COPY,  /* the best copy of as many bytes */
-	CPA_KERNEL_LIMIT_READ   /* reading as many bytes */
+	CPA_KERNEL_LIMIT_FLOP, /* multiply-add in registers */
+	CPA_KERNEL_LIMIT_COPY, /* the best copy of as many bytes */
+	CPA_KERNEL_LIMIT_READ /* reading as many bytes */
 };
 
 struct cpa_kernel_time {
@@ -25,7 +25,7 @@ struct cpa_kernel_time {
 	double *samples; /* [repeat] seconds of a call */
 	int nsamples;
 	struct cpa_statistics seconds; /* once all are taken */
-	double limit;                  /* flop/s or bytes/s; best so far */
+	double limit; /* flop/s or bytes/s; best so far */
 };
 /* flop/s or bytes/s of the fastest call, as the limit is. */
 double cpa_kernel_time_rate(const struct cpa_kernel_time *time);
@@ -36,10 +36,11 @@ struct cpa_kernel_list {
 	struct cpa_device *device; /* borrowed */
 	int threads, warmup, repeat;
 };
-/* The problem is copied, what its rule points to is borrowed.  CPA_NO_MEMORY only: what the device cannot
- * do, or does wrong, is in the verdict. */
+/* The problem is copied, what its rule points to is borrowed.  CPA_NO_MEMORY only: what the
+ * device cannot do, or does wrong, is in the verdict. */
 enum cpa_status cpa_kernel_list_add(struct cpa_kernel_list *list, enum cpa_kernel_kind kind,
-	enum cpa_kernel_limit against, const struct cpa_problem *problem, struct cpa_error *error);
+	enum cpa_kernel_limit against, const struct cpa_problem *problem,
+	struct cpa_error *error);
 /* Warm-up and repetitions, in turn. */
 enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_error *error);
 void cpa_kernel_list_fini(struct cpa_kernel_list *list);

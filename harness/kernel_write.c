@@ -30,14 +30,17 @@ static const char *limit_name(enum cpa_kernel_limit limit)
 void cpa_kernel_list_print(FILE *out, const struct cpa_kernel_list *list)
 {
 	fprintf(out,
-		"# cpattn bench --kernels, device %s, %d thread%s: %d timed runs of each after %d, in "
+		"# cpattn bench --kernels, device %s, %d thread%s: %d timed runs of each after "
+		"%d, in "
 		"turn\n"
-		"# each was compared to full attention, or to its source, before.  Rate: GF/s of\n"
-		"# attend, without masked pairs; GB/s read + written of the others.  Limit: of the\n"
+		"# each was compared to full attention, or to its source, before.  Rate: GF/s "
+		"of\n"
+		"# attend, without masked pairs; GB/s read + written of the others.  Limit: of "
+		"the\n"
 		"# same minutes and threads: multiply-add in registers, the best copy of as many "
 		"bytes\n#\n",
-		list->device->ops->name, list->threads, list->threads == 1 ? "" : "s", list->repeat,
-		list->warmup);
+		list->device->ops->name, list->threads, list->threads == 1 ? "" : "s",
+		list->repeat, list->warmup);
 	fprintf(out, "# %-8s %9s %9s %7s %8s %8s %6s  %s\n", "kernel", "fastest", "median",
 		"spread", "rate", "limit", "of it", "problem");
 	fprintf(out, "# %-8s %9s %9s %7s %8s %8s %6s\n", "", "us", "us", "%", "G/s", "G/s", "%");
@@ -71,8 +74,8 @@ static void put(struct cpa_json *json, const char *key, double value)
 	cpa_json_known(json, value);
 }
 
-static void put_kernel(
-	struct cpa_json *json, const struct cpa_kernel_list *list, const struct cpa_kernel_time *t)
+static void put_kernel(struct cpa_json *json, const struct cpa_kernel_list *list,
+	const struct cpa_kernel_time *t)
 {
 	bool timed = t->verdict == CPA_VERDICT_RIGHT;
 	char text[512];

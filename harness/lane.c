@@ -54,7 +54,7 @@ static bool runs_kernel(void *context, struct cpa_exec *exec, int op)
 	const struct cpa_lane *lane = context;
 	enum cpa_op_kind kind = cpa_exec_schedule(exec)->ops[op].kind;
 	return !lane->messages_only || kind == CPA_OP_SEND || kind == CPA_OP_RECV ||
-	       kind == CPA_OP_COLLECTIVE;
+		kind == CPA_OP_COLLECTIVE;
 }
 
 static enum cpa_status make_exec(struct cpa_lane *lane, int i, struct cpa_error *error)
@@ -81,8 +81,9 @@ static struct cpa_shard shard_of(
 		.batches = cpa_partition_batches(
 			plan->partition, cpa_partition_coords(plan->partition, rank).b),
 		.tokens = key ? &plan->kv_shards[rank] : &plan->q_shards[rank]};
-	*nbytes = shard.row_nbytes * (size_t)(cpa_spans_ntokens(shard.tokens) *
-					     (shard.batches.end - shard.batches.start));
+	*nbytes = shard.row_nbytes *
+		(size_t)(cpa_spans_ntokens(shard.tokens) *
+			(shard.batches.end - shard.batches.start));
 	return shard;
 }
 
@@ -139,7 +140,7 @@ enum cpa_status cpa_lane_start(
 static double kernel_seconds(const struct cpa_phases *phases)
 {
 	return phases->seconds[CPA_PHASE_ATTEND] + phases->seconds[CPA_PHASE_MERGE] +
-	       phases->seconds[CPA_PHASE_COPY];
+		phases->seconds[CPA_PHASE_COPY];
 }
 
 /* What no operation took.  Ranks that take turns in one process never wait. */
@@ -163,7 +164,8 @@ enum cpa_status cpa_lane_run(struct cpa_lane *lane, double *seconds, struct cpa_
 	for (int i = 0; lane->ran && status == CPA_OK && i < lane->nlocal; i++)
 		if (lane->execs[i])
 			status = cpa_exec_reset(lane->execs[i], error);
-	/* The first barrier may wake who slept; the second finds all awake, and they start together. */
+	/* The first barrier may wake who slept; the second finds all awake, and they start
+	 * together. */
 	for (int i = 0; status == CPA_OK && !lane->alone && i < 2; i++)
 		status = cpa_world_barrier(lane->session->world, error);
 	if (status != CPA_OK)
@@ -186,8 +188,8 @@ struct report {
 	struct cpa_phases phases;
 };
 
-/* Who waits asks for messages again and again, which costs the one rank a tenth of its speed: sleep
- * through most of it. */
+/* Who waits asks for messages again and again, which costs the one rank a tenth of its speed:
+ * sleep through most of it. */
 static void let_it_run(const struct cpa_lane *lane)
 {
 	double seconds = 0.95 * lane->latest;
@@ -196,8 +198,8 @@ static void let_it_run(const struct cpa_lane *lane)
 		nanosleep(&rest, NULL);
 }
 
-static enum cpa_status run_twice(struct cpa_lane *lane, struct report *report,
-	struct cpa_error *error)
+static enum cpa_status run_twice(
+	struct cpa_lane *lane, struct report *report, struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 	int64_t bytes = 0;
@@ -217,15 +219,15 @@ static enum cpa_status run_twice(struct cpa_lane *lane, struct report *report,
 	return status;
 }
 
-static enum cpa_status slowest(struct cpa_lane *lane, struct report *report,
-	struct cpa_error *error)
+static enum cpa_status slowest(
+	struct cpa_lane *lane, struct report *report, struct cpa_error *error)
 {
 	struct cpa_measure_session *session = lane->session;
 	struct report *all = malloc((size_t)session->nprocesses * sizeof *all);
 	if (!all)
 		return out_of_memory(error);
-	enum cpa_status status =
-		cpa_world_gather(session->world, report, sizeof *report, all, error);
+	enum cpa_status status = cpa_world_gather(
+		session->world, report, sizeof *report, all, error);
 	for (int i = 0; status == CPA_OK && i < session->nprocesses; i++) {
 		double exchange = fmax(report->exchange, all[i].exchange); /* NaN gives way */
 		if (i == 0 || all[i].seconds > report->seconds)
@@ -264,8 +266,8 @@ enum cpa_status cpa_lane_repeat(struct cpa_lane *lane, bool counts, struct cpa_e
 
 /* ---- outputs ---- */
 
-static enum cpa_status fetch(struct cpa_lane *lane, int i, enum cpa_tensor tensor, void *to,
-	struct cpa_error *error)
+static enum cpa_status fetch(
+	struct cpa_lane *lane, int i, enum cpa_tensor tensor, void *to, struct cpa_error *error)
 {
 	struct cpa_device *device = lane->session->settings.device;
 	int buffer = lane->execs[i] ? cpa_exec_find(lane->execs[i], CPA_ROLE_OUTPUT, tensor) : -1;
@@ -273,8 +275,8 @@ static enum cpa_status fetch(struct cpa_lane *lane, int i, enum cpa_tensor tenso
 	shard_of(lane, lane->first + i, tensor, &nbytes);
 	return buffer < 0 || nbytes == 0
 		? CPA_OK
-		: device->ops->download(device, to, cpa_exec_memory(lane->execs[i], buffer),
-			  nbytes, error);
+		: device->ops->download(
+			  device, to, cpa_exec_memory(lane->execs[i], buffer), nbytes, error);
 }
 
 static enum cpa_status download(
@@ -313,8 +315,7 @@ enum cpa_status cpa_lane_download(
 	enum cpa_status status = CPA_OK;
 	for (int i = 0; i < 2 && whole[i] && status == CPA_OK; i++) {
 		/* What nobody owns stays NaN. */
-		memset(whole[i], 0xff,
-			(size_t)(p->B * p->Sq) * cpa_token_nbytes(p, tensors[i]));
+		memset(whole[i], 0xff, (size_t)(p->B * p->Sq) * cpa_token_nbytes(p, tensors[i]));
 		status = download(lane, tensors[i], whole[i], error);
 	}
 	return status;

@@ -10,13 +10,13 @@
 
 struct cpa_lane {
 	struct cpa_measure_session *session; /* borrowed */
-	const struct cpa_problem *problem;   /* borrowed */
+	const struct cpa_problem *problem; /* borrowed */
 	bool alone; /* the one rank beside all: only the process that leads runs it */
 	struct cpa_ranks plan; /* plans, proof, counts and shards; no executors */
-	bool running;          /* it runs here */
+	bool running; /* it runs here */
 	struct cpa_world *world;
 	int first, nlocal;
-	struct cpa_exec **execs;          /* [nlocal] NULL: a rank without work */
+	struct cpa_exec **execs; /* [nlocal] NULL: a rank without work */
 	struct cpa_watched_comm *watches; /* [nlocal] */
 	bool ran;
 	bool messages_only; /* kernels are skipped */
@@ -25,8 +25,8 @@ struct cpa_lane {
 	/* Times, [repeat] each. */
 	double *seconds, *exchange;
 	int ntimes;
-	double latest;             /* of the last repetition, counted or not */
-	double best;               /* the fastest so far */
+	double latest; /* of the last repetition, counted or not */
+	double best; /* the fastest so far */
 	struct cpa_phases fastest; /* its phases */
 };
 

@@ -32,8 +32,7 @@ const char *cpa_limit_set(void)
 	return sets[i];
 }
 
-enum cpa_status cpa_limiter_create(
-	int threads, struct cpa_limiter **out, struct cpa_error *error)
+enum cpa_status cpa_limiter_create(int threads, struct cpa_limiter **out, struct cpa_error *error)
 {
 	struct cpa_limiter *limiter = calloc(1, sizeof *limiter);
 	if (limiter)
@@ -94,13 +93,15 @@ enum cpa_status cpa_threads_check(int asked, struct cpa_error *error)
 #ifndef _OPENMP
 	if (asked > 1)
 		return cpa_fail(error, CPA_UNSUPPORTED,
-			"%d threads were asked for, and this build has no OpenMP: it has one thread a "
+			"%d threads were asked for, and this build has no OpenMP: it has one "
+			"thread a "
 			"process",
 			asked);
 #endif
 	if (asked > 4 * most)
 		return cpa_fail(error, CPA_UNSUPPORTED,
-			"%d threads were asked for, and this machine has %d core%s: times would say "
+			"%d threads were asked for, and this machine has %d core%s: times would "
+			"say "
 			"nothing",
 			asked, most, most == 1 ? "" : "s");
 	return CPA_OK;

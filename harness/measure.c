@@ -70,7 +70,8 @@ static enum cpa_status check_cores(
 	if (session->nprocesses == 1 || asked <= most)
 		return CPA_OK;
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"the one rank that all are compared to has %d threads, and this process may use %d "
+		"the one rank that all are compared to has %d threads, and this process may use "
+		"%d "
 		"core%s: mpirun binds processes to cores unless told --bind-to none; or say "
 		"--one-rank-threads %d",
 		asked, most, most == 1 ? "" : "s", most);
@@ -94,16 +95,15 @@ enum cpa_status cpa_measure_begin(struct cpa_measure_session *session,
 	const struct cpa_measure_settings *settings, struct cpa_error *error)
 {
 	*session = (struct cpa_measure_session){.settings = *settings};
-	enum cpa_status status = cpa_world_create(settings->comm,
-		strcmp(settings->comm, "fake") == 0, &session->world, error);
+	enum cpa_status status = cpa_world_create(
+		settings->comm, strcmp(settings->comm, "fake") == 0, &session->world, error);
 	if (status != CPA_OK)
 		return status;
 	session->nprocesses = cpa_world_size(session->world);
 	session->leads = cpa_world_leads(session->world);
 	status = set_threads(session, error);
 	if (status == CPA_OK)
-		status = cpa_limiter_create(
-			session->settings.threads, &session->limiter, error);
+		status = cpa_limiter_create(session->settings.threads, &session->limiter, error);
 	return cpa_world_agree(session->world, status, error);
 }
 
@@ -129,7 +129,7 @@ static enum cpa_status make_inputs(struct course *c, uint64_t seed, struct cpa_e
 	for (int i = 0; i < 3; i++) {
 		enum cpa_tensor tensor = (enum cpa_tensor)(CPA_TENSOR_Q + i);
 		c->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensor)) *
-				    cpa_token_nbytes(p, tensor));
+			cpa_token_nbytes(p, tensor));
 		if (!c->data[i])
 			return out_of_memory(error);
 		cpa_inputs_fill(p, CPA_FILL_NORMAL, seed, tensor, c->data[i]);
@@ -139,8 +139,7 @@ static enum cpa_status make_inputs(struct course *c, uint64_t seed, struct cpa_e
 	if (p->lse)
 		c->lse = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_LSE));
 	c->one_rank_errors = malloc((size_t)(p->B * p->Hq) * sizeof *c->one_rank_errors);
-	return c->o && c->one_rank_errors && (c->lse || !p->lse) ? CPA_OK
-								 : out_of_memory(error);
+	return c->o && c->one_rank_errors && (c->lse || !p->lse) ? CPA_OK : out_of_memory(error);
 }
 
 static void want_ends(const struct cpa_lane *lane, bool *wanted)
@@ -181,8 +180,8 @@ static enum cpa_status judge(struct course *c, struct cpa_lane *lane, struct cpa
 {
 	struct cpa_judgement judgement;
 	const struct cpa_judge_run run = {
-		.bound = cpa_verify_bound_run(c->session->settings.device, c->problem,
-			&lane->plan.partition->config),
+		.bound = cpa_verify_bound_run(
+			c->session->settings.device, c->problem, &lane->plan.partition->config),
 		.o = c->o,
 		.lse = c->lse,
 		.one_rank = lane->alone ? NULL : c->one_rank_errors,
@@ -194,13 +193,14 @@ static enum cpa_status judge(struct course *c, struct cpa_lane *lane, struct cpa
 	const struct cpa_deviation *d = o ? &judgement.o : &judgement.lse;
 	return cpa_fail(error, CPA_MISMATCH,
 		"%s at batch %" PRId64 ", token %" PRId64 ", head %" PRId64
-		" is off by %.3g, %.3g times its bound (%.3g as a whole); cpattn verify says more",
+		" is off by %.3g, %.3g times its bound (%.3g as a whole); cpattn verify says "
+		"more",
 		o ? "o" : "lse", d->batch, d->token, d->head, d->error, d->ratio, d->soft_ratio);
 }
 
 /* The first run, from fresh buffers, is the one that is judged. */
-static enum cpa_status run_and_judge(struct course *c, struct cpa_lane *lane,
-	struct cpa_error *error)
+static enum cpa_status run_and_judge(
+	struct course *c, struct cpa_lane *lane, struct cpa_error *error)
 {
 	double seconds;
 	enum cpa_status status = CPA_OK;
@@ -221,10 +221,10 @@ static enum cpa_status run_and_judge(struct course *c, struct cpa_lane *lane,
 static void set_verdict(
 	struct cpa_result *result, enum cpa_status status, const struct cpa_error *error)
 {
-	result->verdict = status == CPA_OK            ? CPA_VERDICT_RIGHT
-			  : status == CPA_MISMATCH    ? CPA_VERDICT_WRONG
-			  : status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED
-						      : CPA_VERDICT_CANNOT_TELL;
+	result->verdict = status == CPA_OK  ? CPA_VERDICT_RIGHT
+		: status == CPA_MISMATCH    ? CPA_VERDICT_WRONG
+		: status == CPA_UNSUPPORTED ? CPA_VERDICT_UNSUPPORTED
+					    : CPA_VERDICT_CANNOT_TELL;
 	if (status != CPA_OK)
 		snprintf(result->reason, sizeof result->reason, "%s", error->text);
 }
@@ -255,9 +255,9 @@ static enum cpa_status plan_lanes(
 		result->has_config = true;
 		result->config = configs[i];
 		result->W = configs[i].batch_degree * configs[i].ring_degree *
-			    configs[i].ulysses_degree;
-		enum cpa_status planned = cpa_lane_init(&c->lanes[i + 1], c->session,
-			c->problem, &configs[i], false, &inner);
+			configs[i].ulysses_degree;
+		enum cpa_status planned = cpa_lane_init(
+			&c->lanes[i + 1], c->session, c->problem, &configs[i], false, &inner);
 		set_verdict(result, planned, &inner);
 		if (planned == CPA_OK)
 			planned = keep_counts(result, &c->lanes[i + 1]);
@@ -279,7 +279,8 @@ static enum cpa_status check_memory(const struct course *c, struct cpa_error *er
 	if (pages <= 0 || needs <= 0.75 * has)
 		return CPA_OK;
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"these %d configurations hold %.1f GB together, of %.1f GB that this machine has; "
+		"these %d configurations hold %.1f GB together, of %.1f GB that this machine "
+		"has; "
 		"name fewer with --variant, --ranks and --rotate",
 		c->n, needs / 1e9, has / 1e9);
 }
@@ -376,11 +377,9 @@ static enum cpa_status report(const struct course *c, int i, const struct cpa_st
 
 static enum cpa_status report_all(const struct course *c, struct cpa_error *error)
 {
-	struct cpa_statistics one =
-		statistics_of(c->lanes[0].seconds, c->lanes[0].ntimes);
+	struct cpa_statistics one = statistics_of(c->lanes[0].seconds, c->lanes[0].ntimes);
 	for (int i = 0; i < c->n; i++)
-		if (c->results[i].verdict == CPA_VERDICT_RIGHT &&
-			report(c, i, &one) != CPA_OK)
+		if (c->results[i].verdict == CPA_VERDICT_RIGHT && report(c, i, &one) != CPA_OK)
 			return out_of_memory(error);
 	return CPA_OK;
 }
@@ -434,8 +433,8 @@ enum cpa_status cpa_measure_problem(struct cpa_measure_session *session,
 		results[i].comm = session->settings.comm;
 	}
 	c.lanes = calloc((size_t)n + 1, sizeof *c.lanes);
-	enum cpa_status status =
-		c.lanes ? run_course(&c, seed, configs, error) : out_of_memory(error);
+	enum cpa_status status = c.lanes ? run_course(&c, seed, configs, error)
+					 : out_of_memory(error);
 	end_course(&c);
 	return status;
 }

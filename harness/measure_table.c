@@ -21,7 +21,10 @@ void cpa_print_scaled(double value, char *text)
 		value /= 1000;
 		prefix++;
 	}
-	snprintf(text, 16, "%.*f%s%c", prefix == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2,
+	snprintf(text, 16, "%.*f%s%c",
+		prefix == 0 || value >= 99.95 ? 0
+			: value >= 9.995      ? 1
+					      : 2,
 		value, prefix ? " " : "", prefix ? prefixes[prefix] : '\0');
 }
 
@@ -59,7 +62,8 @@ void cpa_measure_print_head(FILE *out, const struct cpa_measure_session *session
 	else
 		fprintf(out, "%d processes of a rank, %d thread%s each\n", session->nprocesses,
 			s->threads, s->threads == 1 ? "" : "s");
-	fprintf(out, "# %d timed run%s of each after %d, in turn; what is right was judged before\n",
+	fprintf(out,
+		"# %d timed run%s of each after %d, in turn; what is right was judged before\n",
 		s->repeat, s->repeat == 1 ? "" : "s", s->warmup + 1);
 }
 
@@ -102,8 +106,7 @@ static void print_speed(FILE *out, const struct cpa_result_list *list, int first
 		put_name(out, &list->at[i]);
 		put_times(out, &m->seconds);
 		put(out, 8, 1, 1e-9 * cpa_measured_flop_rate(m));
-		put(out, 7, 1,
-			100 * cpa_measured_flop_rate(m) / m->limits.flop_per_second);
+		put(out, 7, 1, 100 * cpa_measured_flop_rate(m) / m->limits.flop_per_second);
 		put(out, 8, 3, cpa_measured_speedup(m));
 		fputc('\n', out);
 	}
@@ -171,8 +174,7 @@ static void print_refusals(FILE *out, const struct cpa_result_list *list, int fi
 	cpa_reasons_print(out, &reasons, 2, CPA_MAX_REASONS);
 }
 
-void cpa_measure_print_problem(
-	FILE *out, const struct cpa_result_list *list, int first, int end)
+void cpa_measure_print_problem(FILE *out, const struct cpa_result_list *list, int first, int end)
 {
 	const struct cpa_result *r = &list->at[first];
 	const struct cpa_measured *any = first_measured(list, first, end);
@@ -194,7 +196,8 @@ void cpa_measure_print_problem(
 	if (any) {
 		cpa_print_scaled(any->flop, flop);
 		fprintf(out,
-			"# useful: %sflop; limits, best of the same minutes: %.1f GF/s multiply-add, "
+			"# useful: %sflop; limits, best of the same minutes: %.1f GF/s "
+			"multiply-add, "
 			"%.1f GB/s copied\n",
 			flop, 1e-9 * any->limits.flop_per_second,
 			1e-9 * any->limits.copy_bytes_per_second);

@@ -171,7 +171,8 @@ static void fill_columns(const struct cpa_measured *m, double *at)
 
 void cpa_measured_write_csv(FILE *out, const struct cpa_result_list *list)
 {
-	fputs("file,call,variant,batch,ring,ulysses,ranks,rotate,split,order,heads_rule,direction,"
+	fputs("file,call,variant,batch,ring,ulysses,ranks,rotate,split,order,heads_rule,"
+	      "direction,"
 	      "partials,dtype,device,comm,verdict,reason,bytes_sent_total,messages_total,"
 	      "peak_bytes_max",
 		out);

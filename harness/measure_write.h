@@ -9,7 +9,8 @@
 
 /* The keys of a result that only bench has; NULL: they are there and null. */
 void cpa_measured_put_json(struct cpa_json *json, const struct cpa_measured *measured);
-/* {"n": ..., "min": ..., "q1": ..., "median": ..., "q3": ..., "max": ...}, or null where n is 0. */
+/* {"n": ..., "min": ..., "q1": ..., "median": ..., "q3": ..., "max": ...}, or null where n is 0.
+ */
 void cpa_statistics_put_json(
 	struct cpa_json *json, const char *key, const struct cpa_statistics *statistics);
 /* All of the CSV of bench. */

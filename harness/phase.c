@@ -71,8 +71,8 @@ static enum cpa_status watched_merge(struct cpa_device *device, int queue,
 	return status;
 }
 
-void cpa_watch_device(struct cpa_watched_device *watch, struct cpa_device *device,
-	struct cpa_phases *phases)
+void cpa_watch_device(
+	struct cpa_watched_device *watch, struct cpa_device *device, struct cpa_phases *phases)
 {
 	*watch = (struct cpa_watched_device){
 		.ops = *device->ops, .real = device->ops, .device = device, .phases = phases};

@@ -1,8 +1,9 @@
 /*
  * phase.h - where the time of a run goes: a device and communicators that watch the clock.
  *
- * While it is watched, a device or a communicator answers through a table of operations that reads the
- * clock before and after the real one.  Runs are to be watched from one thread at a time.
+ * While it is watched, a device or a communicator answers through a table of operations that
+ * reads the clock before and after the real one.  Runs are to be watched from one thread at a
+ * time.
  */
 #ifndef CPA_PHASE_H
 #define CPA_PHASE_H
@@ -14,8 +15,9 @@ enum cpa_phase {
 	CPA_PHASE_ATTEND,
 	CPA_PHASE_MERGE,
 	CPA_PHASE_COPY,
-	CPA_PHASE_EXCHANGE, /* in calls of the communicator that start or end something, and landings */
-	CPA_PHASE_WAIT,     /* the rest of a run: waiting for messages, and what the executor takes */
+	CPA_PHASE_EXCHANGE, /* in calls of the communicator that start or end something, and
+			       landings */
+	CPA_PHASE_WAIT, /* the rest of a run: waiting for messages, and what the executor takes */
 	CPA_NPHASES
 };
 const char *cpa_phase_name(enum cpa_phase phase);
@@ -34,8 +36,8 @@ struct cpa_watched_device {
 	double moving;
 };
 /* Everything is borrowed until the watch ends. */
-void cpa_watch_device(struct cpa_watched_device *watch, struct cpa_device *device,
-	struct cpa_phases *phases);
+void cpa_watch_device(
+	struct cpa_watched_device *watch, struct cpa_device *device, struct cpa_phases *phases);
 void cpa_unwatch_device(struct cpa_watched_device *watch);
 
 struct cpa_watched_comm {
@@ -44,7 +46,8 @@ struct cpa_watched_comm {
 	struct cpa_comm *comm;
 	struct cpa_phases *phases;
 };
-/* Like cpa_watch_device(); what a `test` takes that finds nothing done is waiting, and not counted. */
+/* Like cpa_watch_device(); what a `test` takes that finds nothing done is waiting, and not
+ * counted. */
 void cpa_watch_comm(
 	struct cpa_watched_comm *watch, struct cpa_comm *comm, struct cpa_phases *phases);
 void cpa_unwatch_comm(struct cpa_watched_comm *watch);

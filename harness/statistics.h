@@ -12,8 +12,9 @@ struct cpa_statistics {
 
 /*
  * values [n]  in, sorted on return
- * A quartile lies between two of the sorted values, by straight line: the one at (n-1)/4, (n-1)/2 and
- * 3(n-1)/4, counted from 0 (definition 7 of Hyndman and Fan, The American Statistician 50, 1996).
+ * A quartile lies between two of the sorted values, by straight line: the one at (n-1)/4, (n-1)/2
+ * and 3(n-1)/4, counted from 0 (definition 7 of Hyndman and Fan, The American Statistician 50,
+ * 1996).
  */
 struct cpa_statistics cpa_statistics_of(double *values, int n);
 /* How far apart the repetitions lie: (q3 - q1) / median, as a share.  NaN where there is none. */

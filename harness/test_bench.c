@@ -1,6 +1,6 @@
 /*
- * test_bench.c - the command bench as a script sees it: exit status, tables, JSON and CSV.  Needs the
- * built command, which CPATTN names.  No test looks at how long anything took.
+ * test_bench.c - the command bench as a script sees it: exit status, tables, JSON and CSV.  Needs
+ * the built command, which CPATTN names.  No test looks at how long anything took.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define BENCH "$CPATTN bench --problem S=32,H=4,D=16,dtype=fp32 --threads 1 --warmup 0 --repeat 2 "
+#define BENCH                                                                                    \
+	"$CPATTN bench --problem S=32,H=4,D=16,dtype=fp32 --threads 1 --warmup 0 --repeat 2 "
 
 struct ran {
 	int status;
@@ -61,8 +62,8 @@ static void says(const struct ran *ran, int status, const char *const *words)
 
 static void tables_explain_themselves_within_100_columns(void **state)
 {
-	static const char *const words[] = { "# cpattn bench", "N x R x U", "fastest", "of peak",
-		"attend", "exchange", "beyond", "sent", "one rank", "ring_anything", NULL };
+	static const char *const words[] = {"# cpattn bench", "N x R x U", "fastest", "of peak",
+		"attend", "exchange", "beyond", "sent", "one rank", "ring_anything", NULL};
 	const struct ran *ran = run(BENCH "--ranks 2");
 	size_t length = 0;
 
@@ -78,9 +79,9 @@ static void tables_explain_themselves_within_100_columns(void **state)
 /* By default worlds of 4, or what is fixed. */
 static void worlds_are_of_four_ranks_unless_told(void **state)
 {
-	static const char *const four[] = { "ring,1,4,1,4,p2p", "unified,1,2,2,4,p2p",
-		"ulysses,1,1,4,4,", NULL };
-	static const char *const three[] = { "ring_anything,1,3,1,3,p2p", NULL };
+	static const char *const four[] = {
+		"ring,1,4,1,4,p2p", "unified,1,2,2,4,p2p", "ulysses,1,1,4,4,", NULL};
+	static const char *const three[] = {"ring_anything,1,3,1,3,p2p", NULL};
 
 	(void)state;
 	says(run(BENCH "--csv -"), 0, four);
@@ -118,7 +119,8 @@ static void lines_have_the_columns_of_the_header(const char *csv, int nlines)
 
 static void csv_has_a_line_for_each_configuration(void **state)
 {
-	const struct ran *ran = run(BENCH "--variant ring,ulysses --rotate all --ranks 2 --csv -");
+	const struct ran *ran = run(
+		BENCH "--variant ring,ulysses --rotate all --ranks 2 --csv -");
 
 	(void)state;
 	assert_int_equal(ran->status, 0);
@@ -129,22 +131,23 @@ static void csv_has_a_line_for_each_configuration(void **state)
 
 static void json_has_the_envelope_and_what_only_bench_has(void **state)
 {
-	static const char *const words[] = { "\"command\": \"bench\"", "\"repeat\": 2",
-		"\"variant\": \"ring\"", "\"verdict\": \"right\"", "\"seconds\": {\"n\": 2, \"min\": ",
-		"\"phases\": {\"attend\": ", "\"beyond\": ", "\"of_peak\": ",
-		"\"one_rank\": {\"threads\": 1, ", "\"exchange\": {\"bytes\": 16384, ",
-		"\"bytes_sent\": [8192, 8192]", "\"limits\": {\"flop_per_second\": ", "\"right\": 1",
-		NULL };
+	static const char *const words[] = {"\"command\": \"bench\"", "\"repeat\": 2",
+		"\"variant\": \"ring\"", "\"verdict\": \"right\"",
+		"\"seconds\": {\"n\": 2, \"min\": ", "\"phases\": {\"attend\": ", "\"beyond\": ",
+		"\"of_peak\": ", "\"one_rank\": {\"threads\": 1, ",
+		"\"exchange\": {\"bytes\": 16384, ", "\"bytes_sent\": [8192, 8192]",
+		"\"limits\": {\"flop_per_second\": ", "\"right\": 1", NULL};
 
 	(void)state;
-	/* Keys and values of 16 tokens, 4 heads of 16 numbers of 4 bytes go each way: 8192 each. */
+	/* Keys and values of 16 tokens, 4 heads of 16 numbers of 4 bytes go each way: 8192 each.
+	 */
 	says(run(BENCH "--variant ring --ranks 2 --json -"), 0, words);
 }
 
 static void what_was_refused_has_nulls(void **state)
 {
-	static const char *const words[] = { "\"verdict\": \"unsupported\"", "\"seconds\": null",
-		"\"phases\": null", "\"exchange\": null", NULL };
+	static const char *const words[] = {"\"verdict\": \"unsupported\"", "\"seconds\": null",
+		"\"phases\": null", "\"exchange\": null", NULL};
 
 	(void)state;
 	says(run("$CPATTN bench --problem S=33,H=4,D=16 --variant ring --ranks 2 --json - "
@@ -154,12 +157,14 @@ static void what_was_refused_has_nulls(void **state)
 
 static void a_mistake_is_status_2_and_one_sentence(void **state)
 {
-	static const char *const lines[] = { "$CPATTN bench", BENCH "--repeat 0", BENCH "--threads 0",
-		BENCH "--device cuda", BENCH "--variant ring --ulysses 2 --csv - >/dev/null",
+	static const char *const lines[] = {"$CPATTN bench", BENCH "--repeat 0",
+		BENCH "--threads 0", BENCH "--device cuda",
+		BENCH "--variant ring --ulysses 2 --csv - >/dev/null",
 		BENCH "--ranks 2 --json /nonexistent/a.json >/dev/null",
-		"ASAN_OPTIONS=detect_leaks=0 " BENCH "--comm mpi --ranks 2 >/dev/null", "$CPATTN bench /nonexistent.h5",
+		"ASAN_OPTIONS=detect_leaks=0 " BENCH "--comm mpi --ranks 2 >/dev/null",
+		"$CPATTN bench /nonexistent.h5",
 		"$CPATTN bench --problem S=33,H=4 --variant ring --ranks 2 --repeat 1 >/dev/null",
-		"$CPATTN bench --kernels --ranks 2", "$CPATTN bench --kernels --threads 99999" };
+		"$CPATTN bench --kernels --ranks 2", "$CPATTN bench --kernels --threads 99999"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
@@ -174,9 +179,10 @@ static void a_mistake_is_status_2_and_one_sentence(void **state)
 
 static void kernels_of_a_problem_are_four(void **state)
 {
-	static const char *const words[] = { "\"kernel\": \"attend\"", "\"kernel\": \"merge\"",
-		"\"kernel\": \"copy\"", "\"kernel\": \"transpose\"", "\"limited_by\": \"multiply-add\"",
-		"\"limited_by\": \"copy\"", "\"flop\": 262144", "\"right\": 4", NULL };
+	static const char *const words[] = {"\"kernel\": \"attend\"", "\"kernel\": \"merge\"",
+		"\"kernel\": \"copy\"", "\"kernel\": \"transpose\"",
+		"\"limited_by\": \"multiply-add\"", "\"limited_by\": \"copy\"",
+		"\"flop\": 262144", "\"right\": 4", NULL};
 	const struct ran *ran = run(BENCH "--kernels --csv -");
 
 	(void)state;
@@ -186,10 +192,11 @@ static void kernels_of_a_problem_are_four(void **state)
 	says(run(BENCH "--kernels --json -"), 0, words);
 }
 
-/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of ours. */
+/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of
+ * ours. */
 static void processes_are_ranks_and_one_of_them_prints(void **state)
 {
-	static const char *const words[] = { ",ring,1,2,1,2,p2p,", ",ulysses,1,1,2,2,", NULL };
+	static const char *const words[] = {",ring,1,2,1,2,p2p,", ",ulysses,1,1,2,2,", NULL};
 	const struct ran *ran;
 
 	(void)state;

@@ -1,6 +1,6 @@
 /*
- * test_kernels.c - operations alone: what is wrong is seen, and rates are of what was asked.  No test
- * looks at how long anything took.
+ * test_kernels.c - operations alone: what is wrong is seen, and rates are of what was asked.  No
+ * test looks at how long anything took.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static struct cpa_error error;
 
 static struct cpa_problem problem_of(enum cpa_dtype dtype)
 {
-	return (struct cpa_problem){ .B = 2,
+	return (struct cpa_problem){.B = 2,
 		.Sq = 10,
 		.Skv = 12,
 		.Hq = 4,
@@ -26,18 +26,18 @@ static struct cpa_problem problem_of(enum cpa_dtype dtype)
 		.Dv = 8,
 		.dtype = dtype,
 		.scale = 0.5,
-		.rule = { .causal = true, .offset = 2 } };
+		.rule = {.causal = true, .offset = 2}};
 }
 
 static struct cpa_kernel_list list_of(enum cpa_dtype dtype)
 {
-	struct cpa_kernel_list list = { .device = device, .threads = 1, .repeat = 2 };
+	struct cpa_kernel_list list = {.device = device, .threads = 1, .repeat = 2};
 	struct cpa_problem p = problem_of(dtype);
 
 	for (int kind = 0; kind <= CPA_KERNEL_TRANSPOSE; kind++)
-		assert_int_equal(cpa_kernel_list_add(&list, (enum cpa_kernel_kind)kind,
-					 kind ? CPA_KERNEL_LIMIT_COPY : CPA_KERNEL_LIMIT_FLOP, &p,
-					 &error),
+		assert_int_equal(
+			cpa_kernel_list_add(&list, (enum cpa_kernel_kind)kind,
+				kind ? CPA_KERNEL_LIMIT_COPY : CPA_KERNEL_LIMIT_FLOP, &p, &error),
 			CPA_OK);
 	return list;
 }
@@ -56,8 +56,8 @@ static void every_kernel_is_right_in_every_dtype(void **state)
 	}
 }
 
-/* Causal with offset 2: query t sees t + 3 keys, 3 + 4 + ... + 12 = 75 pairs; 2 items, 4 heads, 32 flop.
- * Bytes in bf16: q and o 640 numbers each, k and v 384, lse 80 of 4 bytes. */
+/* Causal with offset 2: query t sees t + 3 keys, 3 + 4 + ... + 12 = 75 pairs; 2 items, 4 heads,
+ * 32 flop. Bytes in bf16: q and o 640 numbers each, k and v 384, lse 80 of 4 bytes. */
 static void flop_and_bytes_are_counted(void **state)
 {
 	struct cpa_kernel_list list = list_of(CPA_DTYPE_BF16);
@@ -80,8 +80,8 @@ static void flop_and_bytes_are_counted(void **state)
 	cpa_kernel_list_fini(&list);
 }
 
-static enum cpa_status late_attend(struct cpa_device *d, int queue,
-	const struct cpa_attend *attend, struct cpa_error *e)
+static enum cpa_status late_attend(
+	struct cpa_device *d, int queue, const struct cpa_attend *attend, struct cpa_error *e)
 {
 	struct cpa_problem later = *attend->problem;
 	struct cpa_attend wrong = *attend;
@@ -91,8 +91,8 @@ static enum cpa_status late_attend(struct cpa_device *d, int queue,
 	return real_ops->attend(d, queue, &wrong, e);
 }
 
-static enum cpa_status no_merge(struct cpa_device *d, int queue, const struct cpa_merge *merge,
-	struct cpa_error *e)
+static enum cpa_status no_merge(
+	struct cpa_device *d, int queue, const struct cpa_merge *merge, struct cpa_error *e)
 {
 	(void)d;
 	(void)queue;
@@ -101,8 +101,8 @@ static enum cpa_status no_merge(struct cpa_device *d, int queue, const struct cp
 	return CPA_OK;
 }
 
-static enum cpa_status short_copy(struct cpa_device *d, int queue, const struct cpa_copy *copy,
-	struct cpa_error *e)
+static enum cpa_status short_copy(
+	struct cpa_device *d, int queue, const struct cpa_copy *copy, struct cpa_error *e)
 {
 	struct cpa_copy wrong = *copy;
 

@@ -1,6 +1,6 @@
 /*
- * test_measure.c - what bench says of a configuration: the verdict, the counts and how the numbers hang
- * together.  No test looks at how long anything took.
+ * test_measure.c - what bench says of a configuration: the verdict, the counts and how the
+ * numbers hang together.  No test looks at how long anything took.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static struct cpa_error error;
 
 static struct cpa_problem problem_of(int64_t S, bool causal)
 {
-	return (struct cpa_problem){ .B = 1,
+	return (struct cpa_problem){.B = 1,
 		.Sq = S,
 		.Skv = S,
 		.Hq = 4,
@@ -29,7 +29,7 @@ static struct cpa_problem problem_of(int64_t S, bool causal)
 		.Dv = 8,
 		.dtype = CPA_DTYPE_FP32,
 		.scale = 0.25,
-		.rule = { .causal = causal } };
+		.rule = {.causal = causal}};
 }
 
 static struct cpa_config mesh(
@@ -42,11 +42,11 @@ static struct cpa_config mesh(
 	return config;
 }
 
-static enum cpa_status measure(const struct cpa_problem *problem, const struct cpa_config *configs,
-	int n, struct cpa_result *results)
+static enum cpa_status measure(const struct cpa_problem *problem,
+	const struct cpa_config *configs, int n, struct cpa_result *results)
 {
 	const struct cpa_measure_settings settings = {
-		.device = device, .comm = "fake", .warmup = 0, .repeat = REPEAT, .threads = 1 };
+		.device = device, .comm = "fake", .warmup = 0, .repeat = REPEAT, .threads = 1};
 	struct cpa_measure_session session;
 	enum cpa_status status;
 
@@ -98,8 +98,8 @@ static void counts_are_those_of_the_plan(void **state)
 static void masked_pairs_are_no_useful_flop(void **state)
 {
 	struct cpa_problem p = problem_of(6, true);
-	struct cpa_config configs[2] = { mesh(&p, CPA_VARIANT_RING, 3, 1),
-		mesh(&p, CPA_VARIANT_ULYSSES_ANYTHING, 1, 4) };
+	struct cpa_config configs[2] = {
+		mesh(&p, CPA_VARIANT_RING, 3, 1), mesh(&p, CPA_VARIANT_ULYSSES_ANYTHING, 1, 4)};
 	struct cpa_result results[2];
 
 	(void)state;
@@ -140,12 +140,12 @@ static void numbers_hang_together(void **state)
 
 static void derived_numbers_are_quotients_of_measured_ones(void **state)
 {
-	const struct cpa_measured m = { .seconds = { 3, 2, 2, 3, 4, 4 },
-		.exchange = { 3, 0.5, 0.5, 1, 1, 1 },
-		.phases = { { 1.0, 0.5, 0.1, 0.3, 0.1 } },
+	const struct cpa_measured m = {.seconds = {3, 2, 2, 3, 4, 4},
+		.exchange = {3, 0.5, 0.5, 1, 1, 1},
+		.phases = {{1.0, 0.5, 0.1, 0.3, 0.1}},
 		.flop = 10,
 		.bytes = 6,
-		.one_rank = { 3, 3, 3, 3, 3, 3 } };
+		.one_rank = {3, 3, 3, 3, 3, 3}};
 	struct cpa_measured silent = m;
 
 	(void)state;
@@ -160,8 +160,8 @@ static void derived_numbers_are_quotients_of_measured_ones(void **state)
 static void a_refusal_is_not_timed_and_the_others_are(void **state)
 {
 	struct cpa_problem p = problem_of(30, false);
-	struct cpa_config configs[2] = { mesh(&p, CPA_VARIANT_RING, 4, 1),
-		mesh(&p, CPA_VARIANT_RING_ANYTHING, 4, 1) };
+	struct cpa_config configs[2] = {
+		mesh(&p, CPA_VARIANT_RING, 4, 1), mesh(&p, CPA_VARIANT_RING_ANYTHING, 4, 1)};
 	struct cpa_result results[2];
 
 	(void)state;
@@ -178,8 +178,8 @@ static void a_refusal_is_not_timed_and_the_others_are(void **state)
 
 static const struct cpa_device_ops *real_ops;
 
-static enum cpa_status wrong_merge(struct cpa_device *d, int queue, const struct cpa_merge *merge,
-	struct cpa_error *e)
+static enum cpa_status wrong_merge(
+	struct cpa_device *d, int queue, const struct cpa_merge *merge, struct cpa_error *e)
 {
 	(void)d;
 	(void)queue;
@@ -191,8 +191,8 @@ static enum cpa_status wrong_merge(struct cpa_device *d, int queue, const struct
 static void what_is_wrong_gets_no_time(void **state)
 {
 	struct cpa_problem p = problem_of(32, false);
-	struct cpa_config configs[2] = { mesh(&p, CPA_VARIANT_RING, 2, 1),
-		mesh(&p, CPA_VARIANT_ULYSSES, 1, 2) };
+	struct cpa_config configs[2] = {
+		mesh(&p, CPA_VARIANT_RING, 2, 1), mesh(&p, CPA_VARIANT_ULYSSES, 1, 2)};
 	struct cpa_device_ops spoilt = *device->ops;
 	struct cpa_result results[2];
 
@@ -209,14 +209,14 @@ static void what_is_wrong_gets_no_time(void **state)
 	drop(results, 2);
 }
 
-static enum cpa_status wrong_attend(struct cpa_device *d, int queue,
-	const struct cpa_attend *attend, struct cpa_error *e)
+static enum cpa_status wrong_attend(
+	struct cpa_device *d, int queue, const struct cpa_attend *attend, struct cpa_error *e)
 {
 	struct cpa_attend less = *attend;
-	struct cpa_span few = { 0, attend->nk - 1, attend->nk - 1, 1 };
+	struct cpa_span few = {0, attend->nk - 1, attend->nk - 1, 1};
 
 	less.nk--;
-	less.k_tokens = (struct cpa_spans){ &few, 1, 1 };
+	less.k_tokens = (struct cpa_spans){&few, 1, 1};
 	return real_ops->attend(d, queue, &less, e);
 }
 
@@ -241,7 +241,7 @@ static void a_wrong_rank_alone_ends_it(void **state)
 static void too_many_threads_are_refused(void **state)
 {
 	const struct cpa_measure_settings settings = {
-		.device = device, .comm = "fake", .repeat = 1, .threads = 100000 };
+		.device = device, .comm = "fake", .repeat = 1, .threads = 100000};
 	struct cpa_measure_session session;
 
 	(void)state;
@@ -256,14 +256,14 @@ static void a_watch_tells_operations_apart_and_leaves_nothing_behind(void **stat
 {
 	const struct cpa_device_ops *before = device->ops;
 	struct cpa_watched_device watch;
-	struct cpa_phases phases = { { 0 } };
-	float from[4] = { 1, 2, 3, 4 }, to[4];
-	const struct cpa_copy copy = { .dst = { to, CPA_DTYPE_FP32, 4, 4, 4 },
-		.src = { from, CPA_DTYPE_FP32, 4, 4, 4 },
+	struct cpa_phases phases = {{0}};
+	float from[4] = {1, 2, 3, 4}, to[4];
+	const struct cpa_copy copy = {.dst = {to, CPA_DTYPE_FP32, 4, 4, 4},
+		.src = {from, CPA_DTYPE_FP32, 4, 4, 4},
 		.ntokens = 1,
 		.nbatches = 1,
 		.nheads = 1,
-		.dim = 4 };
+		.dim = 4};
 
 	(void)state;
 	cpa_watch_device(&watch, device, &phases);
@@ -273,7 +273,8 @@ static void a_watch_tells_operations_apart_and_leaves_nothing_behind(void **stat
 	assert_ptr_equal(device->ops, before);
 	assert_memory_equal(from, to, sizeof to);
 	assert_true(phases.seconds[CPA_PHASE_COPY] > 0);
-	assert_true(phases.seconds[CPA_PHASE_ATTEND] == 0 && phases.seconds[CPA_PHASE_MERGE] == 0);
+	assert_true(
+		phases.seconds[CPA_PHASE_ATTEND] == 0 && phases.seconds[CPA_PHASE_MERGE] == 0);
 }
 
 /* ---- for people ---- */
@@ -283,9 +284,8 @@ static void numbers_are_scaled_to_four_digits(void **state)
 	static const struct {
 		double value;
 		const char *text;
-	} cases[] = { { 0, "0" }, { 950, "950" }, { 999.4, "999" }, { 999.5, "1.00 k" },
-		{ 1210, "1.21 k" }, { 12100, "12.1 k" }, { 121000, "121 k" }, { 68.7e9, "68.7 G" },
-		{ NAN, "-" } };
+	} cases[] = {{0, "0"}, {950, "950"}, {999.4, "999"}, {999.5, "1.00 k"}, {1210, "1.21 k"},
+		{12100, "12.1 k"}, {121000, "121 k"}, {68.7e9, "68.7 G"}, {NAN, "-"}};
 	char text[16];
 
 	(void)state;

@@ -20,7 +20,7 @@ static struct cpa_statistics of(const double *values, int n)
 
 static void five_numbers_have_the_middle_one_as_median(void **state)
 {
-	static const double values[] = { 9, 2, 4, 1, 7 };
+	static const double values[] = {9, 2, 4, 1, 7};
 	struct cpa_statistics s = of(values, 5);
 
 	(void)state;
@@ -32,7 +32,7 @@ static void five_numbers_have_the_middle_one_as_median(void **state)
 /* 10, 20, 30, 40: a quarter of the way from the first to the last is 3/4 between 10 and 20. */
 static void quartiles_of_four_numbers_lie_between_them(void **state)
 {
-	static const double values[] = { 40, 10, 30, 20 };
+	static const double values[] = {40, 10, 30, 20};
 	struct cpa_statistics s = of(values, 4);
 
 	(void)state;
@@ -42,7 +42,7 @@ static void quartiles_of_four_numbers_lie_between_them(void **state)
 
 static void two_numbers_share_their_middle(void **state)
 {
-	static const double values[] = { 3, 1 };
+	static const double values[] = {3, 1};
 	struct cpa_statistics s = of(values, 2);
 
 	(void)state;
