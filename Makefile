@@ -268,7 +268,7 @@ compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
 
 $(COMPARE)/ready:
 	python3 -m venv $(COMPARE)
-	$(COMPARE)/bin/pip install --quiet numpy $(TORCH)
+	$(COMPARE)/bin/pip install --quiet numpy diffusers $(TORCH)
 	touch $@
 
 $(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a

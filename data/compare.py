@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Times the cpu device of cpattn beside PyTorch, call by call in turn.  `make compare` runs it.
 
-One process: scaled_dot_product_attention, on [B, S, H, D] tensors as transposed views (what most models
-hand over, and cpattn's layout) and on contiguous [B, H, S, D] beside it.  Two processes: ring and
-all-to-all attention over gloo, beside `mpirun --bind-to none -n 2 cpattn bench --comm mpi`.
+One process: scaled_dot_product_attention, on [B, S, H, D] tensors as transposed views (what most
+models hand over, and cpattn's layout) and on contiguous [B, H, S, D] beside it.  Two processes:
+ring and all-to-all attention over gloo (Diffusers' too, where it is installed), beside
+`mpirun --bind-to none -n 2 cpattn bench --comm mpi`.
 
 A number is the best of all rounds; a ratio is PyTorch's time over ours.  What is wrong gets no number.
 """
 import argparse
 import ctypes
+import importlib.util
 import json
 import math
 import os
@@ -163,7 +165,9 @@ def one_process(args):
 
 # ---- two processes ----
 
-GLOO = ["ring allgather", "ring alltoall", "all-to-all"]
+# Diffusers has no ring on CPUs: its native attention returns no lse.
+GLOO = ["ring allgather", "ring alltoall", "all-to-all"] + (
+    ["diffusers ulysses"] if importlib.util.find_spec("diffusers") else [])
 # S, H, D, {dtype: (at least, aim)}: the FLUX shape, and one where the exchange matters.
 WORLD = [(4608, 24, 128, {"fp32": (1.10, 1.25), "bf16": (1.6, 1.9)}),
          (1024, 24, 128, {"fp32": (1.25, 1.45), "bf16": (1.8, 2.2)})]
@@ -178,6 +182,7 @@ class Worker:
         dist.init_process_group("gloo", rank=rank, world_size=size)
         torch.set_num_threads(1)
         self.dist, self.attention, self.rank, self.size = dist, _attention, rank, size
+        self.parallel = {}
         self.options = _attention._cp_options
         self.options.enable_load_balance = False
         self.options.convert_to_f32 = True
@@ -217,8 +222,26 @@ class Worker:
         q, k, v = (self.swap(x, True).transpose(1, 2) for x in self.local)
         return self.swap(F.scaled_dot_product_attention(q, k, v).transpose(1, 2), False)
 
+    def diffusers(self, degree):
+        """How Diffusers runs it, through its own dispatcher; degree: "ring" or "ulysses"."""
+        from diffusers.models._modeling_parallel import ContextParallelConfig, ParallelConfig
+        from diffusers.models.attention_dispatch import dispatch_attention_fn
+        if degree not in self.parallel:
+            shape = (self.size, 1) if degree == "ring" else (1, self.size)
+            mesh = self.dist.device_mesh.init_device_mesh(
+                "cpu", shape, mesh_dim_names=("ring", "ulysses"))
+            config = ParallelConfig(context_parallel_config=ContextParallelConfig(
+                **{degree + "_degree": self.size}))
+            config.setup(self.rank, self.size, torch.device("cpu"), mesh=mesh)
+            self.parallel[degree] = config
+        return dispatch_attention_fn(*self.local, backend="native",
+                                     parallel_config=self.parallel[degree])
+
     def run(self, way):
-        return self.all_to_all() if way == "all-to-all" else self.ring(way.split()[1])
+        if way == "all-to-all":
+            return self.all_to_all()
+        who, how = way.split()
+        return self.ring(how) if who == "ring" else self.diffusers(how)
 
     def time(self, way, repeat):
         best = math.inf
@@ -286,9 +309,9 @@ def two_processes(args):
     records = []
     gloo = Gloo(2)
     print("#\n# two processes of one thread: time of attention over gloo, over ours over MPI\n#")
-    print(f"# {'problem':21} {'dtype':5} {'gloo':14} {'theirs':>8} {'ours':>8} {'ours':8}"
+    print(f"# {'problem':21} {'dtype':5} {'gloo':17} {'theirs':>8} {'ours':>8} {'ours':8}"
           f" {'ratio':>6} {'least':>6} {'aim':>6}")
-    print(f"# {'':21} {'':5} {'':14} {'ms':>8} {'ms':>8}")
+    print(f"# {'':21} {'':5} {'':17} {'ms':>8} {'ms':>8}")
     for s, h, d, by_dtype in WORLD:
         for dtype, (least, aim) in by_dtype.items():
             if not picked(args, s, dtype):
@@ -305,14 +328,14 @@ def two_processes(args):
                 for variant, result in bench(args, s, h, d, dtype, 1).items():
                     ours[variant] = min(ours[variant], result["seconds"]["min"])
             for way in GLOO:
-                variant = "ulysses" if way == "all-to-all" else "ring"
+                variant = "ring" if way.startswith("ring") else "ulysses"
                 ratio = theirs[way] / ours[variant]
                 record = {"row": "processes", "problem": f"S={s},H={h},D={d}", "dtype": dtype,
                           "gloo": way, "variant": variant, "theirs_seconds": theirs[way],
                           "ours_seconds": ours[variant], "ratio": ratio, "at_least": least,
                           "aim": aim, "met": ratio >= least}
                 records.append(record)
-                print(f"  {record['problem']:21} {dtype:5} {way:14} {1e3 * theirs[way]:8.1f}"
+                print(f"  {record['problem']:21} {dtype:5} {way:17} {1e3 * theirs[way]:8.1f}"
                       f" {1e3 * ours[variant]:8.1f} {variant:8} {ratio:6.2f} {least:6.2f}"
                       f" {aim:6.2f}  {met(record)}", flush=True)
     gloo.close()

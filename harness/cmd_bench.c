@@ -107,7 +107,7 @@ static enum cpa_status run_target(
 		b->session.settings.device->fp64_partials, collect, b, error);
 	if (b->failed)
 		return CPA_NO_MEMORY;
-	if (status != CPA_OK)
+	if (status != CPA_OK || b->n == 0)
 		return status;
 	struct cpa_result *results = calloc((size_t)b->n + 1, sizeof *results);
 	if (!results)
