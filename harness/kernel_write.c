@@ -2,6 +2,7 @@
  * kernel_write.c - times of kernels: a table, JSON, CSV.
  */
 #include <math.h>
+#include <string.h>
 
 #include "harness/kernel_times.h"
 #include "harness/measure_write.h"
@@ -13,12 +14,17 @@ static double share(const struct cpa_kernel_time *t)
 	return t->limit > 0 ? cpa_kernel_time_rate(t) / t->limit : NAN;
 }
 
-/* "S=64,Hq=128,..." without what the device is not told. */
+/* "S=64,H=128,...", without the defaults of the command; the device always makes lse. */
 static void print_shape(const struct cpa_kernel_time *t, char *text, size_t size)
 {
 	struct cpa_problem p = t->kernel.problem;
 	p.lse = false;
 	cpa_problem_print(&p, text, size);
+	char *lse = strstr(text, ",lse=no");
+	if (lse)
+		memmove(lse, lse + 7, strlen(lse + 7) + 1);
+	if (strncmp(text, "B=1,", 4) == 0)
+		memmove(text, text + 4, strlen(text + 4) + 1);
 }
 
 static const char *limit_name(enum cpa_kernel_limit limit)

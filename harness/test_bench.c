@@ -179,7 +179,8 @@ static void a_mistake_is_status_2_and_one_sentence(void **state)
 
 static void kernels_of_a_problem_are_four(void **state)
 {
-	static const char *const words[] = {"\"kernel\": \"attend\"", "\"kernel\": \"merge\"",
+	static const char *const words[] = {"\"problem\": \"S=32,H=4,D=16,dtype=fp32\"",
+		"\"kernel\": \"attend\"", "\"kernel\": \"merge\"",
 		"\"kernel\": \"copy\"", "\"kernel\": \"transpose\"",
 		"\"limited_by\": \"multiply-add\"", "\"limited_by\": \"copy\"",
 		"\"flop\": 262144", "\"right\": 4", NULL};
