@@ -1,12 +1,13 @@
 /*
  * comm_mpi.c - the communicator over MPI, one process a rank.  The only user of mpi.h.
  *
- * A message goes piece by piece, each piece in chunks, so that no piece is packed and MPI may copy it
- * once, from process to process.  Order alone matches: MPI keeps it for one (communicator, peer, tag).
- * An all-gather is MPI_Iallgatherv for each piece, and messages where its counts are beyond an int;
- * which of the two depends on the sizes alone, so that all members come to the same.
+ * A message goes piece by piece, each piece in chunks, so that no piece is packed and MPI may
+ * copy it once, from process to process.  Order alone matches: MPI keeps it for one
+ * (communicator, peer, tag). An all-gather is MPI_Iallgatherv for each piece, and messages where
+ * its counts are beyond an int; which of the two depends on the sizes alone, so that all members
+ * come to the same.
  */
-#include "dist/dist.h"
+#include "dist/comm_collect.h"
 
 #if CPA_HAVE_MPI
 
@@ -20,38 +21,22 @@
 
 #include <mpi.h>
 
-enum { TAG_MESSAGE = 1, TAG_GATHER = 2, TAG_SUBGROUP = 3 };
+enum { TAG_SUBGROUP = 3 }; /* after those of transfers */
 static const size_t default_chunk = (size_t)1 << 30;
 
-/* Communicator number i of the world's ids. */
 struct group {
+	struct cpa_comm_group of;
 	MPI_Comm handle;
-	int nmembers, self;
-	int *members; /* world ranks; NULL: the world */
-};
-
-enum transfer_kind { SEND, RECV, GATHER };
-
-/* What one MPI request is about. */
-struct transfer {
-	struct transfer *next;
-	enum transfer_kind kind;
-	int group, peer, tag; /* peer: rank in the group */
-	char *data;           /* GATHER: where displacements count from */
-	size_t nbytes;
-	int *counts, *displacements; /* GATHER: [nmembers] */
-	const char *own;             /* GATHER: NULL when it is in place */
 };
 
 struct cpa_request {
 	struct cpa_request *next; /* of those in flight */
-	struct cpa_arena arena;
-	struct transfer *first, **last;
+	struct cpa_transfers list;
 	int n, nleft;
-	struct transfer **transfers; /* [n] */
-	MPI_Request *handles;        /* [n] */
-	MPI_Status *statuses;        /* [n] scratch */
-	int *ended;                  /* [n] scratch */
+	struct cpa_transfer **transfers; /* [n] in the order in which they were started */
+	MPI_Request *handles; /* [n] */
+	MPI_Status *statuses; /* [n] scratch */
+	int *ended; /* [n] scratch */
 	enum cpa_progress state;
 	struct cpa_error error;
 };
@@ -69,11 +54,6 @@ static struct mpi_comm *mpi_of(struct cpa_comm *comm)
 	return (struct mpi_comm *)comm;
 }
 
-static int world_rank(const struct group *group, int member)
-{
-	return group->members ? group->members[member] : member;
-}
-
 static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int code)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
@@ -83,7 +63,7 @@ static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int c
 	return cpa_fail(error, CPA_EXTERNAL, "%s: %s", what, text);
 }
 
-/* ---- the processes --------------------------------------------------------------------------- */
+/* ---- the processes ---- */
 
 static bool started;
 
@@ -114,7 +94,7 @@ enum cpa_status cpa_mpi_start(struct cpa_error *error)
 
 	if (started)
 		return CPA_OK;
-	/* Alone, Open MPI would start a daemon to be able to start more processes: nobody wants to. */
+	/* Alone, Open MPI would start a daemon, to be able to start more processes. */
 	if (!cpa_mpi_launched())
 		setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
 	code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
@@ -151,46 +131,27 @@ static int wait_for(MPI_Request *request)
 	for (int tries = 0; code == MPI_SUCCESS && !done; tries++) {
 		code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
 		if (!done && tries > 2000)
-			nanosleep(&(struct timespec){ 0, 200000 }, NULL);
+			nanosleep(&(struct timespec){0, 200000}, NULL);
 		else if (!done)
 			sched_yield();
 	}
 	return code;
 }
 
-enum cpa_status cpa_mpi_gather(
-	const void *own, size_t nbytes, void *all, struct cpa_error *error)
+enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error)
 {
 	MPI_Request request;
 	int code;
 
 	assert(started && nbytes <= INT_MAX);
-	code = MPI_Iallgather(own, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE,
-		MPI_COMM_WORLD, &request);
+	code = MPI_Iallgather(
+		own, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE, MPI_COMM_WORLD, &request);
 	if (code == MPI_SUCCESS)
 		code = wait_for(&request);
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "a gathering of all ranks", code);
 }
 
-/* ---- communicators --------------------------------------------------------------------------- */
-
-static bool same_members(const struct group *group, int nmembers, const int *members)
-{
-	if (group->nmembers != nmembers)
-		return false;
-	for (int i = 0; i < nmembers; i++)
-		if (world_rank(group, i) != members[i])
-			return false;
-	return true;
-}
-
-static int find_self(const struct cpa_comm *comm, int nmembers, const int *members)
-{
-	for (int i = 0; i < nmembers; i++)
-		if (members[i] == comm->rank)
-			return i;
-	return -1;
-}
+/* ---- communicators ---- */
 
 /* All members are here, and wait for each other. */
 static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
@@ -200,10 +161,9 @@ static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 
 	if (code != MPI_SUCCESS)
 		return fail_mpi(error, "making a communicator", code);
-	code = MPI_Group_incl(world, group->nmembers, group->members, &few);
+	code = MPI_Group_incl(world, group->of.nmembers, group->of.members, &few);
 	if (code == MPI_SUCCESS) {
-		code = MPI_Comm_create_group(
-			MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
+		code = MPI_Comm_create_group(MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
 		MPI_Group_free(&few);
 	}
 	MPI_Group_free(&world);
@@ -212,41 +172,28 @@ static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "making a communicator", code);
 }
 
-static enum cpa_status mpi_subgroup(struct cpa_comm *comm, int nmembers, const int *members,
-	int *id, struct cpa_error *error)
+static enum cpa_status mpi_subgroup(
+	struct cpa_comm *comm, int nmembers, const int *members, int *id, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
-	struct group *groups, group = { .nmembers = nmembers };
+	struct group *groups, group;
 	enum cpa_status status;
 
-	for (int i = 0; i < nmembers; i++)
-		if (members[i] < 0 || members[i] >= comm->size)
-			return cpa_fail(error, CPA_INVALID,
-				"rank %d: member %d of a communicator is rank %d; ranks are 0 to %d",
-				comm->rank, i, members[i], comm->size - 1);
-	group.self = find_self(comm, nmembers, members);
-	if (group.self < 0)
-		return cpa_fail(error, CPA_INVALID,
-			"rank %d makes a communicator of %d ranks of which it is none",
-			comm->rank, nmembers);
 	for (int g = 1; g < mpi->ngroups; g++)
-		if (same_members(&mpi->groups[g], nmembers, members)) {
+		if (cpa_comm_group_is(&mpi->groups[g].of, nmembers, members)) {
 			*id = g;
 			return CPA_OK;
 		}
+	status = cpa_comm_group_init(&group.of, comm, nmembers, members, error);
+	if (status != CPA_OK)
+		return status;
 	groups = realloc(mpi->groups, (size_t)(mpi->ngroups + 1) * sizeof *groups);
 	if (groups)
 		mpi->groups = groups;
-	group.members = malloc((size_t)nmembers * sizeof *group.members);
-	if (!groups || !group.members) {
-		free(group.members);
-		return cpa_fail(error, CPA_NO_MEMORY,
-			"out of memory for a communicator of %d ranks", nmembers);
-	}
-	memcpy(group.members, members, (size_t)nmembers * sizeof *group.members);
-	status = make_handle(&group, error);
+	status = groups ? make_handle(&group, error)
+			: cpa_fail(error, CPA_NO_MEMORY, "out of memory for communicators");
 	if (status != CPA_OK) {
-		free(group.members);
+		free(group.of.members);
 		return status;
 	}
 	groups[mpi->ngroups] = group;
@@ -254,72 +201,30 @@ static enum cpa_status mpi_subgroup(struct cpa_comm *comm, int nmembers, const i
 	return CPA_OK;
 }
 
-/* ---- collecting a group of operations -------------------------------------------------------- */
+/* ---- collecting a group of operations ---- */
 
 static void mpi_group_begin(struct cpa_comm *comm, int queue)
 {
+	struct mpi_comm *mpi = mpi_of(comm);
 	struct cpa_request *request = calloc(1, sizeof *request);
 
 	(void)queue; /* requests are independent of each other */
-	assert(!mpi_of(comm)->open);
-	mpi_of(comm)->open = request;
-	if (!request)
-		return; /* group_end tells */
-	cpa_arena_init(&request->arena);
-	request->last = &request->first;
-}
-
-static struct transfer *add_transfer(struct mpi_comm *mpi, enum transfer_kind kind, int group)
-{
-	struct cpa_request *request = mpi->open;
-	struct transfer *transfer =
-		request ? cpa_arena_alloc(&request->arena, sizeof *transfer) : NULL;
-
-	assert(group >= 0 && group < mpi->ngroups);
-	if (!transfer)
-		return NULL;
-	transfer->kind = kind;
-	transfer->group = group;
-	*request->last = transfer;
-	request->last = &transfer->next;
-	request->n++;
-	return transfer;
-}
-
-/* One piece, in chunks; an empty one is none. */
-static void add_piece(struct mpi_comm *mpi, enum transfer_kind kind, int group, int peer,
-	int tag, const struct cpa_piece *piece)
-{
-	for (size_t at = 0; at < piece->nbytes; at += mpi->chunk_nbytes) {
-		struct transfer *transfer = add_transfer(mpi, kind, group);
-		size_t left = piece->nbytes - at;
-
-		if (!transfer)
-			return;
-		transfer->peer = peer;
-		transfer->tag = tag;
-		transfer->data = (char *)piece->data + at;
-		transfer->nbytes = left < mpi->chunk_nbytes ? left : mpi->chunk_nbytes;
-	}
-}
-
-static size_t total(const struct cpa_piece *pieces, int n, int step)
-{
-	size_t nbytes = 0;
-
-	for (int i = 0; i < n; i++)
-		nbytes += pieces[i * step].nbytes;
-	return nbytes;
+	assert(!mpi->open);
+	mpi->open = request; /* NULL: group_end tells */
+	if (request)
+		cpa_transfers_init(&request->list, mpi->chunk_nbytes);
 }
 
 static void mpi_send(
 	struct cpa_comm *comm, int id, int peer, const struct cpa_piece *pieces, int n)
 {
-	size_t nbytes = total(pieces, n, 1);
+	struct mpi_comm *mpi = mpi_of(comm);
+	size_t nbytes;
 
-	assert(peer >= 0 && peer < mpi_of(comm)->groups[id].nmembers);
-	for (int i = 0; i < n; i++)
-		add_piece(mpi_of(comm), SEND, id, peer, TAG_MESSAGE, &pieces[i]);
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
+	if (!mpi->open)
+		return;
+	nbytes = cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_SEND, id, peer, pieces, n);
 	comm->bytes_sent += (int64_t)nbytes;
 	comm->messages += nbytes > 0;
 }
@@ -327,117 +232,47 @@ static void mpi_send(
 static void mpi_recv(
 	struct cpa_comm *comm, int id, int peer, const struct cpa_piece *pieces, int n)
 {
-	assert(peer >= 0 && peer < mpi_of(comm)->groups[id].nmembers);
-	for (int i = 0; i < n; i++)
-		add_piece(mpi_of(comm), RECV, id, peer, TAG_MESSAGE, &pieces[i]);
-}
+	struct mpi_comm *mpi = mpi_of(comm);
 
-/* all: one piece of each member, `step` apart. */
-static void gather_by_messages(struct mpi_comm *mpi, int id, const struct cpa_piece *own,
-	const struct cpa_piece *all, int step)
-{
-	const struct group *group = &mpi->groups[id];
-	void *to = all[group->self * step].data;
-
-	for (int m = 0; m < group->nmembers; m++)
-		if (m != group->self)
-			add_piece(mpi, RECV, id, m, TAG_GATHER, &all[m * step]);
-	for (int m = 0; m < group->nmembers; m++)
-		if (m != group->self)
-			add_piece(mpi, SEND, id, m, TAG_GATHER, own);
-	if (own->nbytes && to != own->data)
-		memmove(to, own->data, own->nbytes);
-}
-
-/* Counts and displacements, from the piece that lies lowest.  False: they are beyond an int. */
-static bool lay_out(struct transfer *t, int nmembers, const struct cpa_piece *all, int step)
-{
-	char *low = NULL;
-
-	for (int m = 0; m < nmembers; m++) {
-		char *data = all[m * step].data;
-
-		if (all[m * step].nbytes && (!low || data < low))
-			low = data;
-	}
-	for (int m = 0; m < nmembers; m++) {
-		const struct cpa_piece *piece = &all[m * step];
-		ptrdiff_t offset = piece->nbytes ? (char *)piece->data - low : 0;
-
-		if (offset > INT_MAX)
-			return false;
-		t->counts[m] = (int)piece->nbytes;
-		t->displacements[m] = (int)offset;
-	}
-	t->data = low;
-	return true;
-}
-
-static void gather_piece(struct mpi_comm *mpi, int id, const struct cpa_piece *own,
-	const struct cpa_piece *all, int step)
-{
-	const struct group *group = &mpi->groups[id];
-	size_t sum = total(all, group->nmembers, step), size = (size_t)group->nmembers;
-	struct transfer *t;
-
-	if (sum == 0)
-		return;
-	if (sum > mpi->chunk_nbytes) {
-		gather_by_messages(mpi, id, own, all, step);
-		return;
-	}
-	t = add_transfer(mpi, GATHER, id);
-	if (!t)
-		return;
-	t->counts = cpa_arena_alloc(&mpi->open->arena, size * sizeof *t->counts);
-	t->displacements = cpa_arena_alloc(&mpi->open->arena, size * sizeof *t->displacements);
-	if (!t->displacements)
-		return;
-	t->nbytes = own->nbytes;
-	t->own = own->data == all[group->self * step].data ? NULL : own->data;
-	if (!lay_out(t, group->nmembers, all, step))
-		cpa_fail(&mpi->open->error, CPA_UNSUPPORTED,
-			"the pieces of an all-gather lie more than 2 GiB apart, which MPI cannot "
-			"say; one buffer for all of them works");
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
+	if (mpi->open)
+		cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_RECV, id, peer, pieces, n);
 }
 
 static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece *own,
 	const struct cpa_piece *all, int n)
 {
-	size_t nbytes = total(own, n, 1);
-	int others = mpi_of(comm)->groups[id].nmembers - 1;
+	struct mpi_comm *mpi = mpi_of(comm);
+	const struct cpa_comm_group *group = &mpi->groups[id].of;
+	size_t nbytes;
 
-	for (int k = 0; k < n; k++)
-		gather_piece(mpi_of(comm), id, &own[k], &all[k], n);
-	comm->bytes_sent += (int64_t)nbytes * others;
-	comm->messages += nbytes > 0 && others > 0;
+	assert(id < mpi->ngroups);
+	if (!mpi->open)
+		return;
+	nbytes = cpa_transfers_gather(
+		&mpi->open->list, id, group->nmembers, group->self, own, all, n);
+	comm->bytes_sent += (int64_t)nbytes * (group->nmembers - 1);
+	comm->messages += nbytes > 0 && group->nmembers > 1;
 }
 
-/* ---- starting it ----------------------------------------------------------------------------- */
+/* ---- starting it ---- */
 
-static int start_gather(const struct group *group, struct transfer *t, MPI_Request *handle)
+static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *handle)
 {
-	bool in_place = !t->own;
-
-	return MPI_Iallgatherv(in_place ? MPI_IN_PLACE : t->own, in_place ? 0 : (int)t->nbytes,
-		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
-}
-
-static int start(struct mpi_comm *mpi, struct transfer *t, MPI_Request *handle)
-{
-	const struct group *group = &mpi->groups[t->group];
+	const struct group *group = &mpi->groups[t->comm];
 
 	switch (t->kind) {
-	case SEND:
+	case CPA_TRANSFER_SEND:
 		return MPI_Isend(t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag,
 			group->handle, handle);
-	case RECV:
+	case CPA_TRANSFER_RECV:
 		return MPI_Irecv(t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag,
 			group->handle, handle);
-	case GATHER:
+	case CPA_TRANSFER_GATHER:
 		break;
 	}
-	return start_gather(group, t, handle);
+	return MPI_Iallgatherv(t->own ? t->own : MPI_IN_PLACE, t->own ? (int)t->nbytes : 0,
+		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
 }
 
 /* Receives first, so that what arrives finds its place. */
@@ -445,10 +280,10 @@ static enum cpa_status start_all(
 	struct mpi_comm *mpi, struct cpa_request *request, struct cpa_error *error)
 {
 	for (int pass = 0; pass < 2; pass++) {
-		for (struct transfer *t = request->first; t; t = t->next) {
+		for (struct cpa_transfer *t = request->list.first; t; t = t->next) {
 			int code;
 
-			if ((t->kind == RECV) != (pass == 0))
+			if ((t->kind == CPA_TRANSFER_RECV) != (pass == 0))
 				continue;
 			request->transfers[request->nleft] = t;
 			code = start(mpi, t, &request->handles[request->nleft]);
@@ -463,7 +298,7 @@ static enum cpa_status start_all(
 static void destroy_request(struct cpa_request *request)
 {
 	if (request) {
-		cpa_arena_fini(&request->arena);
+		cpa_transfers_fini(&request->list);
 		free(request);
 	}
 }
@@ -474,19 +309,19 @@ static enum cpa_status mpi_group_end(
 	struct mpi_comm *mpi = mpi_of(comm);
 	struct cpa_request *request = mpi->open;
 	enum cpa_status status = CPA_OK;
-	size_t n = request ? (size_t)request->n : 0;
+	size_t n = request ? (size_t)request->list.n : 0;
 
 	mpi->open = NULL;
 	if (request) {
-		request->transfers = cpa_arena_alloc(&request->arena, n * sizeof *request->transfers);
-		request->handles = cpa_arena_alloc(&request->arena, n * sizeof *request->handles);
-		request->statuses = cpa_arena_alloc(&request->arena, n * sizeof *request->statuses);
-		request->ended = cpa_arena_alloc(&request->arena, n * sizeof *request->ended);
+		struct cpa_arena *arena = &request->list.arena;
+
+		request->transfers = cpa_arena_alloc(arena, n * sizeof *request->transfers);
+		request->handles = cpa_arena_alloc(arena, n * sizeof *request->handles);
+		request->statuses = cpa_arena_alloc(arena, n * sizeof *request->statuses);
+		request->ended = cpa_arena_alloc(arena, n * sizeof *request->ended);
 	}
-	if (!request || request->arena.failed)
+	if (!request || request->list.arena.failed)
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for messages");
-	else if (request->error.text[0])
-		status = cpa_fail(error, CPA_UNSUPPORTED, "%s", request->error.text);
 	else
 		status = start_all(mpi, request, error);
 	if (status != CPA_OK) {
@@ -501,33 +336,25 @@ static enum cpa_status mpi_group_end(
 	return CPA_OK;
 }
 
-/* ---- how far it is --------------------------------------------------------------------------- */
+/* ---- how far it is ---- */
 
 static void fail_request(struct cpa_request *request, struct mpi_comm *mpi,
-	const struct transfer *t, const char *what)
+	const struct cpa_transfer *t, const char *what)
 {
-	const struct group *group = &mpi->groups[t->group];
+	int peer = t->kind == CPA_TRANSFER_GATHER
+		? -1
+		: cpa_comm_group_rank(&mpi->groups[t->comm].of, t->peer);
 
-	if (request->state == CPA_FAILED)
-		return;
+	if (request->state != CPA_FAILED)
+		cpa_transfer_fail(t, mpi->comm.rank, peer, what, &request->error);
 	request->state = CPA_FAILED;
-	if (t->kind == GATHER)
-		cpa_fail(&request->error, CPA_EXTERNAL,
-			"rank %d, all-gather of communicator %d (%zu bytes of its own): %s",
-			mpi->comm.rank, t->group, t->nbytes, what);
-	else
-		cpa_fail(&request->error, CPA_EXTERNAL,
-			"rank %d %s %zu bytes %s rank %d in communicator %d: %s", mpi->comm.rank,
-			t->kind == SEND ? "sends" : "expects", t->nbytes,
-			t->kind == SEND ? "to" : "from", world_rank(group, t->peer), t->group,
-			what);
 }
 
 /* Both sides have made the same plan, so any other length is a fault. */
 static void end_transfer(struct cpa_request *request, struct mpi_comm *mpi, int i, int code,
 	const MPI_Status *status)
 {
-	const struct transfer *t = request->transfers[i];
+	const struct cpa_transfer *t = request->transfers[i];
 	char text[MPI_MAX_ERROR_STRING + 64] = "";
 	int class = MPI_SUCCESS, length = 0;
 
@@ -541,7 +368,8 @@ static void end_transfer(struct cpa_request *request, struct mpi_comm *mpi, int 
 		fail_request(request, mpi, t, text);
 		return;
 	}
-	if (t->kind != RECV)
+	cpa_transfer_deliver(t);
+	if (t->kind != CPA_TRANSFER_RECV)
 		return;
 	MPI_Get_count(status, MPI_BYTE, &length);
 	if ((size_t)length == t->nbytes)
@@ -556,8 +384,7 @@ static void advance(struct mpi_comm *mpi, struct cpa_request *request)
 
 	if (request->state != CPA_PENDING)
 		return;
-	code = MPI_Testsome(
-		request->n, request->handles, &n, request->ended, request->statuses);
+	code = MPI_Testsome(request->n, request->handles, &n, request->ended, request->statuses);
 	if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
 		request->state = CPA_FAILED;
 		fail_mpi(&request->error, "asking after messages", code);
@@ -586,22 +413,19 @@ static void mpi_progress(struct cpa_comm *comm)
 		advance(mpi_of(comm), r);
 }
 
-/* What is not done is left to MPI: such a run has failed, and its memory must stay until the end. */
+/* What is not done is left to MPI, memory included: such a run has failed, and soon ends. */
 static void mpi_request_free(struct cpa_comm *comm, struct cpa_request *request)
 {
 	struct cpa_request **link = &mpi_of(comm)->flying;
+	bool done = true;
 
 	while (*link != request)
 		link = &(*link)->next;
 	*link = request->next;
 	for (int i = 0; i < request->n; i++)
-		if (request->handles[i] != MPI_REQUEST_NULL) {
-			if (request->transfers[i]->kind == RECV)
-				MPI_Cancel(&request->handles[i]);
-			if (request->transfers[i]->kind != GATHER)
-				MPI_Request_free(&request->handles[i]);
-		}
-	destroy_request(request);
+		done &= request->handles[i] == MPI_REQUEST_NULL;
+	if (done)
+		destroy_request(request);
 }
 
 static void mpi_abort(struct cpa_comm *comm)
@@ -616,7 +440,7 @@ static void mpi_destroy(struct cpa_comm *comm)
 
 	for (int g = 0; g < mpi->ngroups; g++) {
 		MPI_Comm_free(&mpi->groups[g].handle);
-		free(mpi->groups[g].members);
+		free(mpi->groups[g].of.members);
 	}
 	free(mpi->groups);
 	free(mpi);
@@ -663,8 +487,8 @@ enum cpa_status cpa_comm_mpi_create(
 		free(mpi);
 		return fail_mpi(error, "making the world", code);
 	}
-	mpi->groups[0].nmembers = mpi->comm.size;
-	mpi->groups[0].self = mpi->comm.rank;
+	mpi->groups[0].of.nmembers = mpi->comm.size;
+	mpi->groups[0].of.self = mpi->comm.rank;
 	mpi->ngroups = 1;
 	*comm = &mpi->comm;
 	return CPA_OK;

@@ -1,6 +1,6 @@
 /*
- * comm_none.c - takes the place of comm_mpi.c in a build without MPI: starting says so, and nothing else
- * can be reached.
+ * comm_none.c - takes the place of comm_mpi.c in a build without MPI: starting says so, and
+ * nothing else can be reached.
  */
 #include "dist/dist.h"
 
@@ -20,7 +20,8 @@ bool cpa_mpi_launched(void)
 
 const char *cpa_mpi_about(void)
 {
-	return "built without MPI; install libopenmpi-dev and openmpi-bin (or set MPI=1) and rebuild";
+	return "built without MPI; install libopenmpi-dev and openmpi-bin (or set MPI=1) and "
+	       "rebuild";
 }
 
 enum cpa_status cpa_mpi_start(struct cpa_error *error)
@@ -39,8 +40,7 @@ void cpa_mpi_abort(int exit_status)
 	exit(exit_status);
 }
 
-enum cpa_status cpa_mpi_gather(
-	const void *own, size_t nbytes, void *all, struct cpa_error *error)
+enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error)
 {
 	(void)own;
 	(void)nbytes;

@@ -240,6 +240,10 @@ static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error
 	if (strcmp(o->comm, "mpi") != 0)
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--comm %s: not built in; fake and mpi run here", o->comm);
+	/* Joined first, so that rank 0 alone says what is wrong. */
+	status = cpa_world_create("mpi", 0, &s->world, error);
+	if (status != CPA_OK)
+		return status;
 	if (o->random > 0)
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--random draws worlds of many sizes, and --comm mpi has the one that was "
@@ -252,7 +256,8 @@ static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--comm mpi runs one process a rank, so --ranks names one world at most, "
 			"and without it the world is all processes");
-	status = cpa_world_create("mpi", o->ranks_asked ? (int)o->ranks.at[0] : 0, &s->world, error);
+	if (o->ranks_asked)
+		status = cpa_world_check_size(s->world, (int)o->ranks.at[0], error);
 	if (status != CPA_OK)
 		return status;
 	s->size = cpa_world_size(s->world);
@@ -324,7 +329,9 @@ static int finish(struct cpa_verify_session *s)
 
 int cpa_cmd_verify(const struct cpa_options *options)
 {
-	struct cpa_verify_session s = {.own_options = *options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
+	struct cpa_verify_session s = {.own_options = *options,
+		.progress = isatty(STDERR_FILENO) == 1,
+		.status = CPA_OK};
 	struct cpa_error error = {""};
 	s.options = &s.own_options;
 	if (options->random > 0 && strcmp(options->comm, "fake") == 0)

@@ -323,8 +323,7 @@ static const struct cpa_option_info option_table[] = {
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
 	{ "--call", "GLOB", V | P | B, set_call, "only calls of a file whose name matches" },
 	{ "--device", "NAME", V | B, set_device, "what computes: ref cpu (cpu)" },
-	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake (all ranks in one process; the "
-		"default) or mpi (one process a rank, started by mpirun)" },
+	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake, or mpi under mpirun (fake)" },
 	{ "--interleavings", "N", V, set_interleavings,
 		"schedules of the fake communicator (2)" },
 	{ "--interleaving-seed", "N", V, set_interleaving_seed, "the first of them (1)" },

@@ -16,12 +16,12 @@ static const size_t kept_nbytes = (size_t)256 << 20, block_nbytes = (size_t)4 <<
 struct work {
 	const struct cpa_rank_rows *rows;
 	struct cpa_truth *truth;
-	char *o, *lse;      /* of the one-rank run */
-	char *q;            /* [ntokens, Hq, D] of the batch item */
-	char *k, *v;        /* [Skv, nheads, D] of some heads */
-	char *block;        /* as read: all heads */
-	char *part;         /* q or o or lse of some heads */
-	int64_t heads;      /* key heads that are kept at once */
+	char *o, *lse; /* of the one-rank run */
+	char *q; /* [ntokens, Hq, D] of the batch item */
+	char *k, *v; /* [Skv, nheads, D] of some heads */
+	char *block; /* as read: all heads */
+	char *part; /* q or o or lse of some heads */
+	int64_t heads; /* key heads that are kept at once */
 	int64_t block_tokens;
 };
 
@@ -35,15 +35,14 @@ static enum cpa_status out_of_memory(struct cpa_error *error)
 	return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the reference of a rank's rows");
 }
 
-/* ---- making room ----------------------------------------------------------------------------- */
+/* ---- making room ---- */
 
 static bool is_judged(const struct cpa_rank_rows *rows, int64_t token)
 {
 	if (rows->wanted && !rows->wanted[token])
 		return false;
-	return !rows->skipped
-		|| cpa_spans_ncommon_range(
-			   rows->skipped, (struct cpa_range){ token, token + 1 }) == 0;
+	return !rows->skipped ||
+		cpa_spans_ncommon_range(rows->skipped, (struct cpa_range){token, token + 1}) == 0;
 }
 
 /* A length of 0 is no allocation. */
@@ -52,8 +51,8 @@ static void *room(int64_t n, size_t size)
 	return malloc((size_t)n * size + 1);
 }
 
-static enum cpa_status make_truth(const struct cpa_rank_rows *rows, struct cpa_truth **out,
-	struct cpa_error *error)
+static enum cpa_status make_truth(
+	const struct cpa_rank_rows *rows, struct cpa_truth **out, struct cpa_error *error)
 {
 	const struct cpa_problem *p = rows->problem;
 	struct cpa_truth *t = calloc(1, sizeof *t);
@@ -98,15 +97,16 @@ static enum cpa_status make_room(struct work *w, struct cpa_error *error)
 	w->k = room(p->Skv * w->heads * p->D, e);
 	w->v = room(p->Skv * w->heads * p->Dv, e);
 	w->block = room(w->block_tokens, token);
-	w->part = room(w->rows->held.ntokens * w->heads * (p->Hq / p->Hkv) * widest, sizeof(double));
+	w->part = room(
+		w->rows->held.ntokens * w->heads * (p->Hq / p->Hkv) * widest, sizeof(double));
 	return w->q && w->k && w->v && w->block && w->part ? CPA_OK : out_of_memory(error);
 }
 
-/* ---- some heads of one batch item ------------------------------------------------------------ */
+/* ---- some heads of one batch item ---- */
 
 /* Copies heads [first, first+n) of rows of H heads; to: the other way round. */
-static void copy_heads(char *whole, char *part, int64_t nrows, int64_t H, int64_t first, int64_t n,
-	size_t head_nbytes, bool to_whole)
+static void copy_heads(char *whole, char *part, int64_t nrows, int64_t H, int64_t first,
+	int64_t n, size_t head_nbytes, bool to_whole)
 {
 	for (int64_t i = 0; i < nrows; i++) {
 		char *a = whole + (size_t)(i * H + first) * head_nbytes;
@@ -117,8 +117,8 @@ static void copy_heads(char *whole, char *part, int64_t nrows, int64_t H, int64_
 }
 
 /* All tokens of n key heads from `first`: k or v. */
-static enum cpa_status read_heads(struct work *w, enum cpa_tensor tensor, int64_t b, int64_t first,
-	int64_t n, struct cpa_error *error)
+static enum cpa_status read_heads(struct work *w, enum cpa_tensor tensor, int64_t b,
+	int64_t first, int64_t n, struct cpa_error *error)
 {
 	const struct cpa_problem *p = w->rows->problem;
 	const struct cpa_source *source = w->rows->source;
@@ -128,10 +128,10 @@ static enum cpa_status read_heads(struct work *w, enum cpa_tensor tensor, int64_
 
 	for (int64_t t = 0; status == CPA_OK && t < p->Skv; t += w->block_tokens) {
 		int64_t left = p->Skv - t, m = left < w->block_tokens ? left : w->block_tokens;
-		struct cpa_span span = { t, m, m, 1 };
-		struct cpa_spans tokens = { &span, 1, 1 };
+		struct cpa_span span = {t, m, m, 1};
+		struct cpa_spans tokens = {&span, 1, 1};
 
-		status = source->read(source->context, p, tensor, (struct cpa_range){ b, b + 1 },
+		status = source->read(source->context, p, tensor, (struct cpa_range){b, b + 1},
 			&tokens, w->block, error);
 		if (status == CPA_OK)
 			copy_heads(w->block, to + (size_t)(t * n) * nbytes, m, p->Hkv, first, n,
@@ -140,7 +140,8 @@ static enum cpa_status read_heads(struct work *w, enum cpa_tensor tensor, int64_
 	return status;
 }
 
-/* Batch item b and n key heads from `first` as a problem of their own; tokens keep their numbers. */
+/* Batch item b and n key heads from `first` as a problem of their own; tokens keep their numbers.
+ */
 static struct cpa_problem part_of(
 	const struct cpa_problem *p, int64_t b, int64_t first, int64_t n)
 {
@@ -156,13 +157,13 @@ static struct cpa_problem part_of(
 	if (part.rule.sink)
 		part.rule.sink += first * g;
 	if (mask->kind != CPA_MASK_NONE)
-		mask->data = (const char *)mask->data
-			+ (size_t)(b * mask->batch + first * g * mask->head)
-				* (mask->kind == CPA_MASK_BOOL ? 1 : cpa_dtype_nbytes(mask->dtype));
+		mask->data = (const char *)mask->data +
+			(size_t)(b * mask->batch + first * g * mask->head) *
+				(mask->kind == CPA_MASK_BOOL ? 1 : cpa_dtype_nbytes(mask->dtype));
 	return part;
 }
 
-/* ---- full attention -------------------------------------------------------------------------- */
+/* ---- full attention ---- */
 
 /* Row i of the truth, query head h of the part, which is head `at` of the problem. */
 static void compute_row(struct work *w, const struct cpa_ref_head *head, int64_t b, int64_t i,
@@ -173,8 +174,8 @@ static void compute_row(struct work *w, const struct cpa_ref_head *head, int64_t
 	int64_t row = ((b - t->held.batches.start) * t->n + i) * p->Hq + at;
 	double *o = t->o + row * p->Dv, square = 0;
 	/* One token, wherever cpa_ref_row() looks for it. */
-	struct cpa_view q = { w->q + (size_t)((t->index[i] * p->Hq + at - h) * p->D) * element(w),
-		p->dtype, 0, 0, p->D };
+	struct cpa_view q = {w->q + (size_t)((t->index[i] * p->Hq + at - h) * p->D) * element(w),
+		p->dtype, 0, 0, p->D};
 
 	cpa_ref_row(head, q, h, t->tokens[i], o, &t->rows[row], weights);
 	for (int64_t d = 0; d < p->Dv; d++)
@@ -216,16 +217,17 @@ static enum cpa_status compute_head(struct work *w, const struct cpa_problem *pa
 	return failed ? out_of_memory(error) : CPA_OK;
 }
 
-/* ---- the device on one rank ------------------------------------------------------------------ */
+/* ---- the device on one rank ---- */
 
-/* These rows as a sequence of their own that sees all keys, cut into the same segments of keys. */
+/* These rows as a sequence of their own that sees all keys, cut into the same segments of keys.
+ */
 static struct cpa_problem rows_alone(const struct work *w, const struct cpa_problem *part)
 {
 	struct cpa_problem plain = *part;
 	bool self = part->Sq == part->Skv;
 
 	plain.Sq = w->rows->held.ntokens;
-	plain.rule = (struct cpa_rule){ .sink = part->rule.sink };
+	plain.rule = (struct cpa_rule){.sink = part->rule.sink};
 	plain.segments = plain.segments_kv = NULL;
 	plain.nsegments = plain.nsegments_kv = 0;
 	if (!part->kv_replicated && plain.Sq != plain.Skv) {
@@ -235,8 +237,8 @@ static struct cpa_problem rows_alone(const struct work *w, const struct cpa_prob
 	return plain;
 }
 
-/* The plan of one rank for these rows; each ATTEND then learns which tokens they are.  For all rows it
- * is the plan that one rank has anyway. */
+/* The plan of one rank for these rows; each ATTEND then learns which tokens they are.  For all
+ * rows it is the plan that one rank has anyway. */
 static enum cpa_status plan_alone(const struct work *w, const struct cpa_problem *part,
 	struct cpa_partition **partition, struct cpa_schedule **schedule, struct cpa_error *error)
 {
@@ -267,8 +269,8 @@ static enum cpa_status upload(struct work *w, struct cpa_exec *exec, enum cpa_te
 	int buffer = cpa_exec_find(exec, CPA_ROLE_INPUT, tensor);
 	int64_t nbytes = cpa_buffer_nbytes(&cpa_exec_schedule(exec)->buffers[buffer]);
 
-	return w->rows->device->ops->upload(w->rows->device, cpa_exec_memory(exec, buffer), data,
-		(size_t)nbytes, error);
+	return w->rows->device->ops->upload(
+		w->rows->device, cpa_exec_memory(exec, buffer), data, (size_t)nbytes, error);
 }
 
 /* Query heads from h on of an output, into its place. */
@@ -297,7 +299,7 @@ static enum cpa_status upload_keys(struct work *w, struct cpa_exec *exec,
 	const struct cpa_problem *p = &partition->problem;
 	struct cpa_arena arena;
 	struct cpa_spans tokens;
-	struct cpa_shard shard = { cpa_token_nbytes(p, tensor), p->Skv, { 0, 1 }, &tokens };
+	struct cpa_shard shard = {cpa_token_nbytes(p, tensor), p->Skv, {0, 1}, &tokens};
 	const char *whole = tensor == CPA_TENSOR_K ? w->k : w->v;
 	enum cpa_status status = CPA_OK;
 	char *ordered = NULL;
@@ -323,7 +325,8 @@ static enum cpa_status run_alone(struct work *w, struct cpa_exec *exec,
 {
 	const struct cpa_problem *p = w->rows->problem;
 	const struct cpa_schedule *schedule = cpa_exec_schedule(exec);
-	int64_t nheads = schedule->buffers[cpa_exec_find(exec, CPA_ROLE_INPUT, CPA_TENSOR_Q)].nheads;
+	int64_t nheads =
+		schedule->buffers[cpa_exec_find(exec, CPA_ROLE_INPUT, CPA_TENSOR_Q)].nheads;
 	enum cpa_status status;
 
 	copy_heads(w->q, w->part, w->rows->held.ntokens, p->Hq, h, nheads,
@@ -349,7 +352,7 @@ static enum cpa_status attend_alone(struct work *w, const struct cpa_problem *pa
 	struct cpa_schedule *schedule = NULL;
 	struct cpa_fake_world *world = NULL;
 	struct cpa_exec *exec = NULL;
-	const struct cpa_exec_options options = { .poison = true };
+	const struct cpa_exec_options options = {.poison = true};
 	enum cpa_status status = plan_alone(w, part, &partition, &schedule, error);
 
 	if (status == CPA_OK)
@@ -368,11 +371,11 @@ static enum cpa_status attend_alone(struct work *w, const struct cpa_problem *pa
 	return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 /* Scores of these rows must not overflow.  Their place in the list stands for their token. */
-static enum cpa_status check_inputs(struct work *w, const struct cpa_problem *part, int64_t first,
-	struct cpa_error *error)
+static enum cpa_status check_inputs(
+	struct work *w, const struct cpa_problem *part, int64_t first, struct cpa_error *error)
 {
 	const struct cpa_problem *p = w->rows->problem;
 	struct cpa_problem rows = *part;
@@ -410,7 +413,7 @@ static enum cpa_status compute_all(struct work *w, struct cpa_error *error)
 	for (int64_t b = rows->held.batches.start; status == CPA_OK && b < rows->held.batches.end;
 		b++) {
 		status = rows->source->read(rows->source->context, p, CPA_TENSOR_Q,
-			(struct cpa_range){ b, b + 1 }, rows->held.tokens, w->q, error);
+			(struct cpa_range){b, b + 1}, rows->held.tokens, w->q, error);
 		for (int64_t h = 0; status == CPA_OK && h < p->Hkv; h += w->heads) {
 			int64_t left = p->Hkv - h;
 
@@ -423,7 +426,7 @@ static enum cpa_status compute_all(struct work *w, struct cpa_error *error)
 enum cpa_status cpa_rank_rows_compute(const struct cpa_rank_rows *rows, struct cpa_truth **truth,
 	void *o, void *lse, struct cpa_error *error)
 {
-	struct work w = { .rows = rows, .o = o, .lse = lse };
+	struct work w = {.rows = rows, .o = o, .lse = lse};
 	enum cpa_status status = make_truth(rows, &w.truth, error);
 
 	if (status == CPA_OK && rows->held.ntokens > 0)

@@ -1,17 +1,17 @@
 /*
- * rank_rows.h - what one process must know about its own rows: the right answers, and how far off one
- * rank of the same device alone would be.
+ * rank_rows.h - what one process must know about its own rows: the right answers, and how far off
+ * one rank of the same device alone would be.
  *
- * Keys and values of all tokens are needed for both.  They are read in blocks, and kept for as many
- * heads of one batch item as fit a fixed amount of memory (but one head at least).
+ * Keys and values of all tokens are needed for both.  They are read in blocks, and kept for as
+ * many heads of one batch item as fit a fixed amount of memory (but one head at least).
  */
 #ifndef CPA_RANK_ROWS_H
 #define CPA_RANK_ROWS_H
 
 #include "harness/judge.h"
 
-/* Where tensors come from: batches x tokens x all heads of q, k or v, in the dtype of the problem.
- *   dst [batches, tokens, H, D]  out, dense */
+/* Where tensors come from: batches x tokens x all heads of q, k or v, in the dtype of the
+ * problem. dst [batches, tokens, H, D]  out, dense */
 struct cpa_source {
 	enum cpa_status (*read)(void *context, const struct cpa_problem *problem,
 		enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens,
@@ -25,8 +25,8 @@ struct cpa_rank_rows {
 	struct cpa_device *device;
 	enum cpa_partials partials;
 	enum cpa_dtype partial_dtype;
-	struct cpa_rows held;            /* with tokens */
-	const bool *wanted;              /* [Sq] which of them are judged; NULL: all */
+	struct cpa_rows held; /* with tokens */
+	const bool *wanted; /* [Sq] which of them are judged; NULL: all */
 	const struct cpa_spans *skipped; /* not judged here, because another rank has them too */
 };
 

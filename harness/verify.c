@@ -4,10 +4,8 @@
  */
 #include "harness/verify.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,63 +97,6 @@ void cpa_verifier_destroy(struct cpa_verifier *v)
 	free(v->lse);
 	free(v->one_rank);
 	free(v);
-}
-
-/* ---- saying what is wrong ---- */
-
-/* One more thing that is wrong, behind a semicolon. */
-static void say(struct attempt *a, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void say(struct attempt *a, const char *format, ...)
-{
-	char *reason = a->result->reason;
-	size_t size = sizeof a->result->reason, used = strlen(reason);
-	va_list args;
-	a->wrong = true;
-	if (used > 0 && used + 3 < size) {
-		strcpy(reason + used, "; ");
-		used += 2;
-	}
-	va_start(args, format);
-	vsnprintf(reason + used, size - used, format, args);
-	va_end(args);
-}
-
-static void print_place(const struct attempt *a, const char *tensor, int64_t batch,
-	int64_t token, int64_t head, int64_t dim, char *text, size_t size)
-{
-	char feature[32] = "";
-	if (dim >= 0)
-		snprintf(feature, sizeof feature, ", dim %" PRId64, dim);
-	snprintf(text, size,
-		"%s at batch %" PRId64 ", token %" PRId64 ", head %" PRId64
-		"%s (rank %d works on it)",
-		tensor, batch, token, head, feature,
-		cpa_ranks_worker(&a->ranks, batch, token, head));
-}
-
-static void say_deviation(struct attempt *a, const char *tensor, const struct cpa_deviation *d,
-	int64_t soft_batch, int64_t soft_head)
-{
-	char place[160];
-	if (d->ratio > 1.0) {
-		print_place(
-			a, tensor, d->batch, d->token, d->head, d->dim, place, sizeof place);
-		if (isnan(d->error))
-			say(a, "%s is NaN: never written, or made from what was never written",
-				place);
-		else if (isinf(d->ratio))
-			say(a, "%s is off by %.3g, where nothing may be", place, d->error);
-		else
-			say(a, "%s is off by %.3g, %.3g times its bound %.3g", place, d->error,
-				d->ratio, d->bound);
-	} else if (d->soft_ratio > 1.0) {
-		say(a,
-			"%s of batch %" PRId64 ", head %" PRId64
-			" as a whole is %.3g times as far off as one "
-			"rank and the merges explain",
-			tensor, soft_batch, soft_head, d->soft_ratio);
-	}
 }
 
 /* ---- interleavings ---- */
@@ -264,10 +205,8 @@ static enum cpa_status judge_first(struct attempt *a, struct cpa_error *error)
 	}
 	if (judgement.right)
 		return CPA_OK;
-	say_deviation(a, "o", &judgement.o, judgement.o_soft_batch, judgement.o_soft_head);
-	say_deviation(
-		a, "lse", &judgement.lse, judgement.lse_soft_batch, judgement.lse_soft_head);
-	assert(a->wrong);
+	cpa_verify_say_judgement(a->result, &a->ranks, &judgement);
+	a->wrong = true;
 	return CPA_OK;
 }
 
@@ -358,11 +297,9 @@ static enum cpa_status run_probes(struct attempt *a, struct cpa_error *error)
 				fmax(a->result->probe_ratio, f.ratio); /* NaN gives way */
 			if (f.ratio <= 1.0)
 				continue;
-			char place[160];
-			print_place(a, cpa_tensor_name(f.tensor), f.batch, f.token, f.head,
-				f.dim, place, sizeof place);
-			say(a, "probe %s: %s is %.9g, should be %.9g",
-				cpa_probe_name(probe.kind), place, f.got, f.want);
+			cpa_verify_say_probe(
+				a->result, &a->ranks, cpa_probe_name(probe.kind), &f);
+			a->wrong = true;
 			a->trace->seed = seed_of(a->v, 0);
 			a->trace->interleavings = 1;
 			break;
@@ -445,10 +382,12 @@ static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_error *error)
 {
 	struct cpa_result *result = a->result;
-	if (s == CPA_MISMATCH)
-		say(a, "%s", error->text);
-	else if (s != CPA_OK && !a->wrong)
+	if (s == CPA_MISMATCH) {
+		cpa_verify_say(a->result, "%s", error->text);
+		a->wrong = true;
+	} else if (s != CPA_OK && !a->wrong) {
 		snprintf(result->reason, sizeof result->reason, "%s", error->text);
+	}
 	if (a->wrong)
 		result->verdict = CPA_VERDICT_WRONG;
 	else if (s == CPA_UNSUPPORTED)
@@ -456,7 +395,7 @@ static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_erro
 	else
 		result->verdict = s == CPA_OK ? CPA_VERDICT_RIGHT : CPA_VERDICT_CANNOT_TELL;
 	if (a->wrong && a->trace->planted)
-		say(a, "planted: %s", a->trace->plant);
+		cpa_verify_say(a->result, "planted: %s", a->trace->plant);
 }
 
 void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
@@ -479,32 +418,6 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	cpa_ranks_fini(&a.ranks);
 	cpa_plant_destroy(a.plant);
 	result->seconds = now() - start;
-}
-
-/* ---- for a run of which this process has one rank ---- */
-
-void cpa_verify_say(struct cpa_result *result, const char *text)
-{
-	struct attempt a = {.result = result};
-	say(&a, "%s", text);
-}
-
-void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
-	const struct cpa_judgement *judgement)
-{
-	struct attempt a = {.ranks = *ranks, .result = result};
-	say_deviation(&a, "o", &judgement->o, judgement->o_soft_batch, judgement->o_soft_head);
-	say_deviation(&a, "lse", &judgement->lse, judgement->lse_soft_batch, judgement->lse_soft_head);
-}
-
-void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ranks,
-	const char *probe, const struct cpa_probe_finding *f)
-{
-	struct attempt a = {.ranks = *ranks, .result = result};
-	char place[160];
-	print_place(&a, cpa_tensor_name(f->tensor), f->batch, f->token, f->head, f->dim, place,
-		sizeof place);
-	say(&a, "probe %s: %s is %.9g, should be %.9g", probe, place, f->got, f->want);
 }
 
 enum cpa_status cpa_verify_check_range(

@@ -48,12 +48,13 @@ struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
 	const struct cpa_problem *problem, const struct cpa_config *config);
 
 /*
- * Parts of it for a run of which this process has one rank.  say: adds to result->reason.  Of ranks only
- * the partition is needed.
+ * Parts of it, for a run of which this process has one rank too.  say: adds to result->reason.  Of ranks
+ * only the partition is needed.
  */
 struct cpa_ranks;
 struct cpa_probe_finding;
-void cpa_verify_say(struct cpa_result *result, const char *text);
+void cpa_verify_say(struct cpa_result *result, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
 	const struct cpa_judgement *judgement);
 void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ranks,

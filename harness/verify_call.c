@@ -146,6 +146,8 @@ void cpa_verify_print_line(const struct cpa_options *o, const char *file, const 
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(o->dtype));
 	if (strcmp(o->device, "cpu") != 0)
 		cpa_text_put(&text, " --device %s", o->device);
+	if (strcmp(o->comm, "fake") != 0)
+		cpa_text_put(&text, " --comm %s", o->comm);
 	cpa_config_print(config, selects, sizeof selects);
 	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, selects,
 		trace->interleavings, trace->seed);

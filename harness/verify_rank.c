@@ -1,8 +1,9 @@
 /*
  * verify_rank.c - one configuration in a world of processes.
  *
- * Whatever may fail on one rank alone is followed by an agreement, so that all go on or none does.  From
- * the making of communicators to the end of a run there is no time to agree: a failure there ends all.
+ * Whatever may fail on one rank alone is followed by an agreement, so that all go on or none
+ * does.  From the making of communicators to the end of a run there is no time to agree: a
+ * failure there ends all.
  */
 #include "harness/verify_rank.h"
 
@@ -18,16 +19,16 @@
 #include "harness/verify.h"
 #include "harness/verify_rank_parts.h"
 
-/* ---- lifetime -------------------------------------------------------------------------------- */
+/* ---- lifetime ---- */
 
 enum cpa_status cpa_rank_verifier_create(const struct cpa_rank_settings *settings,
 	struct cpa_rank_verifier **verifier, struct cpa_error *error)
 {
 	struct cpa_rank_verifier *v = calloc(1, sizeof *v);
 	size_t heads = (size_t)(settings->problem->B * settings->problem->Hq);
-	enum cpa_status s = v ? settings->device->ops->supports(
-					settings->device, settings->problem, error)
-			      : cpa_fail(error, CPA_NO_MEMORY, "out of memory for a call");
+	enum cpa_status s = v
+		? settings->device->ops->supports(settings->device, settings->problem, error)
+		: cpa_fail(error, CPA_NO_MEMORY, "out of memory for a call");
 
 	if (s == CPA_OK) {
 		v->settings = *settings;
@@ -53,11 +54,6 @@ void cpa_rank_verifier_destroy(struct cpa_rank_verifier *v)
 	free(v);
 }
 
-static enum cpa_status agree(struct cpa_rank_run *run, enum cpa_status s, struct cpa_error *error)
-{
-	return cpa_world_agree(run->v->settings.world, s, error);
-}
-
 /* Others wait for this rank, and cannot be told otherwise. */
 static enum cpa_status or_end_all(
 	struct cpa_rank_run *run, enum cpa_status s, struct cpa_error *error)
@@ -67,126 +63,14 @@ static enum cpa_status or_end_all(
 	return s;
 }
 
-/* ---- plans and proof ------------------------------------------------------------------------- */
-
-/* Like cpa_ranks_plan(), of the own rank only. */
-static enum cpa_status plan_own(struct cpa_rank_run *run, struct cpa_error *error)
-{
-	struct cpa_ranks *ranks = &run->ranks;
-	enum cpa_status s;
-
-	*ranks = (struct cpa_ranks){ .problem = run->v->settings.problem };
-	cpa_arena_init(&ranks->arena);
-	s = cpa_partition_create(ranks->problem, run->config, &ranks->partition, error);
-	if (s == CPA_OK)
-		s = cpa_plan_create(ranks->partition, run->rank, &run->own_plan, error);
-	if (s == CPA_OK)
-		ranks->W = 0; /* no arrays of ranks */
-	run->plan = run->own_plan;
-	return s;
-}
-
-static enum cpa_status find_shards(struct cpa_rank_run *run, struct cpa_error *error)
-{
-	const struct cpa_partition *part = run->ranks.partition;
-	struct cpa_coords at = cpa_partition_coords(part, run->rank);
-
-	run->batches = cpa_partition_batches(part, at.b);
-	run->q_shard = cpa_partition_q_shard(part, &run->ranks.arena, at.r, at.u);
-	run->kv_shard = cpa_partition_kv_shard(part, &run->ranks.arena, at.r, at.u);
-	run->held = (struct cpa_rows){ run->batches, cpa_spans_ntokens(&run->q_shard),
-		&run->q_shard };
-	/* Of each group one rank judges the rows that all of them have. */
-	run->skips = at.r + at.u > 0;
-	return run->ranks.arena.failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for shards")
-				       : CPA_OK;
-}
-
-static enum cpa_status plan(struct cpa_rank_run *run, struct cpa_error *error)
-{
-	enum cpa_status s;
-
-	if (run->rank == 0) {
-		s = cpa_ranks_plan(&run->ranks, run->v->settings.problem, run->config, error);
-		run->plan = s == CPA_OK ? run->ranks.schedules[0] : NULL;
-	} else {
-		s = plan_own(run, error);
-	}
-	if (s == CPA_OK)
-		s = find_shards(run, error);
-	return agree(run, s, error);
-}
-
-static enum cpa_status gather_counts(struct cpa_rank_run *run, struct cpa_error *error)
-{
-	enum cpa_status s = CPA_OK;
-
-	cpa_schedule_count(run->plan, run->v->settings.problem, &run->counts);
-	run->result->counts = cpa_result_alloc_counts(run->result->W);
-	if (!run->result->counts)
-		s = cpa_fail(error, CPA_NO_MEMORY, "out of memory for counts");
-	s = agree(run, s, error);
-	return s == CPA_OK ? cpa_world_gather(run->v->settings.world, &run->counts,
-				     sizeof run->counts, run->result->counts, error)
-			   : s;
-}
-
-/* ---- the exchange of sizes ------------------------------------------------------------------- */
-
-static enum cpa_status check_sizes(const struct cpa_partition *part, const struct cpa_side *side,
-	const int64_t *sizes, const char *what, struct cpa_error *error)
-{
-	for (int i = 0; i < part->P && side->ncuts == 1; i++)
-		if (sizes[i] != cpa_cut_size(&side->cuts[0], i))
-			return cpa_fail(error, CPA_MISMATCH,
-				"shard %d has %" PRId64 " %s; by the plan it has %" PRId64, i,
-				sizes[i], what, cpa_cut_size(&side->cuts[0], i));
-	return CPA_OK;
-}
-
-/* What ranks do that know only their own lengths; here it shows that all were given the same. */
-static enum cpa_status exchange_sizes(struct cpa_rank_run *run, struct cpa_error *error)
-{
-	const struct cpa_partition *part = run->ranks.partition;
-	const struct cpa_problem *p = run->v->settings.problem;
-	struct cpa_coords at = cpa_partition_coords(part, run->rank);
-	size_t W = (size_t)part->W, P = (size_t)part->P;
-	int64_t own[CPA_SIZES_NWORDS], *all = malloc(W * sizeof own);
-	int64_t *sizes = malloc(2 * P * sizeof *sizes);
-	enum cpa_status s = CPA_OK;
-
-	if (!all || !sizes)
-		s = cpa_fail(error, CPA_NO_MEMORY, "out of memory for the exchange of sizes");
-	s = agree(run, s, error);
-	if (s == CPA_OK) {
-		struct cpa_spans q = cpa_partition_q_split(part, &run->ranks.arena, at.r, at.u);
-		struct cpa_spans kv = cpa_partition_kv_split(part, &run->ranks.arena, at.r, at.u);
-
-		cpa_sizes_pack(p, run->config, cpa_spans_ntokens(&q),
-			part->kv.ncuts ? cpa_spans_ntokens(&kv) : p->Skv, own);
-		s = cpa_world_gather(run->v->settings.world, own, sizeof own, all, error);
-	}
-	/* A rank tells one length a side: with more split segments all must be known anyway. */
-	if (s == CPA_OK && part->q.ncuts <= 1 && part->kv.ncuts <= 1) {
-		s = cpa_sizes_agree(part->W, all, sizes, sizes + P, error);
-		if (s == CPA_OK)
-			s = check_sizes(part, &part->q, sizes, "queries", error);
-		if (s == CPA_OK)
-			s = check_sizes(part, &part->kv, sizes + P, "keys", error);
-	}
-	free(all);
-	free(sizes);
-	return agree(run, s, error);
-}
-
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 /* Executors are made anew for another problem, as that of the probes may be. */
 static enum cpa_status start(
 	struct cpa_rank_run *run, const struct cpa_problem *problem, struct cpa_error *error)
 {
 	struct cpa_rank_verifier *v = run->v;
-	const struct cpa_exec_options options = { .poison = true };
+	const struct cpa_exec_options options = {.poison = true};
 	size_t before;
 	enum cpa_status s;
 
@@ -198,8 +82,8 @@ static enum cpa_status start(
 	before = v->settings.device->nbytes;
 	s = cpa_exec_create(run->plan, problem, v->settings.device,
 		cpa_world_comm(v->settings.world, run->rank), &options, &run->exec, error);
-	if (s == CPA_OK
-		&& (int64_t)(v->settings.device->nbytes - before) != run->counts.peak_bytes)
+	if (s == CPA_OK &&
+		(int64_t)(v->settings.device->nbytes - before) != run->counts.peak_bytes)
 		s = cpa_fail(error, CPA_MISMATCH,
 			"the device holds %" PRId64 " bytes more; the plan says %" PRId64,
 			(int64_t)(v->settings.device->nbytes - before), run->counts.peak_bytes);
@@ -212,8 +96,8 @@ static enum cpa_status upload_one(struct cpa_rank_run *run, const struct cpa_sou
 	struct cpa_device *device = run->v->settings.device;
 	int buffer = cpa_exec_find(run->exec, CPA_ROLE_INPUT, tensor);
 	const struct cpa_spans *tokens = tensor == CPA_TENSOR_Q ? &run->q_shard : &run->kv_shard;
-	size_t nbytes = cpa_token_nbytes(problem, tensor)
-		* (size_t)(cpa_spans_ntokens(tokens) * (run->batches.end - run->batches.start));
+	size_t nbytes = cpa_token_nbytes(problem, tensor) *
+		(size_t)(cpa_spans_ntokens(tokens) * (run->batches.end - run->batches.start));
 	enum cpa_status s;
 	void *staging;
 
@@ -237,12 +121,12 @@ static enum cpa_status upload_one(struct cpa_rank_run *run, const struct cpa_sou
 static enum cpa_status upload(struct cpa_rank_run *run, const struct cpa_source *source,
 	const struct cpa_problem *problem, struct cpa_error *error)
 {
-	static const enum cpa_tensor tensors[] = { CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V };
+	static const enum cpa_tensor tensors[] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
 	enum cpa_status s = CPA_OK;
 
 	for (int i = 0; s == CPA_OK && i < 3 && run->exec; i++)
 		s = upload_one(run, source, problem, tensors[i], error);
-	return agree(run, s, error);
+	return cpa_rank_agree(run, s, error);
 }
 
 static enum cpa_status check_transport(struct cpa_rank_run *run, struct cpa_error *error)
@@ -254,8 +138,9 @@ static enum cpa_status check_transport(struct cpa_rank_run *run, struct cpa_erro
 		return CPA_OK;
 	return cpa_fail(error, CPA_MISMATCH,
 		"rank %d sent %" PRId64 " bytes in %" PRId64 " messages; its plan says %" PRId64
-		" bytes in %" PRId64, run->rank, comm->bytes_sent, comm->messages,
-		planned->bytes_sent, planned->messages);
+		" bytes in %" PRId64,
+		run->rank, comm->bytes_sent, comm->messages, planned->bytes_sent,
+		planned->messages);
 }
 
 /* One run; all start together. */
@@ -266,26 +151,26 @@ static enum cpa_status run_once(struct cpa_rank_run *run, struct cpa_error *erro
 	if (run->ran && run->exec)
 		s = cpa_exec_reset(run->exec, error);
 	run->ran = true;
-	s = agree(run, s, error);
+	s = cpa_rank_agree(run, s, error);
 	if (s != CPA_OK)
 		return s;
 	s = cpa_world_run(run->v->settings.world, &run->exec, CPA_FAKE_EAGER, 1, error);
 	s = or_end_all(run, s, error);
 	if (s == CPA_OK)
 		s = check_transport(run, error);
-	return agree(run, s, error);
+	return cpa_rank_agree(run, s, error);
 }
 
-/* ---- outputs --------------------------------------------------------------------------------- */
+/* ---- outputs ---- */
 
 static size_t output_nbytes(const struct cpa_rank_run *run, enum cpa_tensor tensor)
 {
-	return cpa_token_nbytes(run->v->settings.problem, tensor)
-		* (size_t)(run->held.ntokens * (run->batches.end - run->batches.start));
+	return cpa_token_nbytes(run->v->settings.problem, tensor) *
+		(size_t)(run->held.ntokens * (run->batches.end - run->batches.start));
 }
 
-static enum cpa_status download(struct cpa_rank_run *run, enum cpa_tensor tensor, void *to,
-	struct cpa_error *error)
+static enum cpa_status download(
+	struct cpa_rank_run *run, enum cpa_tensor tensor, void *to, struct cpa_error *error)
 {
 	struct cpa_device *device = run->v->settings.device;
 	int buffer = run->exec ? cpa_exec_find(run->exec, CPA_ROLE_OUTPUT, tensor) : -1;
@@ -328,10 +213,12 @@ static enum cpa_status check_replicated(struct cpa_rank_run *run, struct cpa_err
 	if (n == 0)
 		return CPA_OK;
 	for (int64_t b = 0; b < run->batches.end - run->batches.start; b++)
-		own = cpa_hash(own, (char *)run->v->o + (size_t)(b * run->held.ntokens + first) * row,
+		own = cpa_hash(own,
+			(char *)run->v->o + (size_t)(b * run->held.ntokens + first) * row,
 			(size_t)n * row);
 	all = malloc((size_t)part->W * sizeof *all);
-	s = agree(run, all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
+	s = cpa_rank_agree(
+		run, all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
 	if (s == CPA_OK)
 		s = cpa_world_gather(run->v->settings.world, &own, sizeof own, all, error);
 	for (int rank = 0; s == CPA_OK && rank < part->W; rank++) {
@@ -342,14 +229,14 @@ static enum cpa_status check_replicated(struct cpa_rank_run *run, struct cpa_err
 				"o of the replicated rows has other bits than on rank %d", rank);
 	}
 	free(all);
-	return agree(run, s, error);
+	return cpa_rank_agree(run, s, error);
 }
 
 static enum cpa_status judge(struct cpa_rank_run *run, struct cpa_error *error)
 {
 	struct cpa_rank_verifier *v = run->v;
 	const struct cpa_problem *p = v->settings.problem;
-	struct cpa_rank_combining combining = { v->settings.world, p->B * p->Hq };
+	struct cpa_rank_combining combining = {v->settings.world, p->B * p->Hq};
 	struct cpa_judgement judgement;
 	struct cpa_judge_run judged = {
 		.bound = cpa_verify_bound_run(
@@ -373,14 +260,14 @@ static enum cpa_status judge(struct cpa_rank_run *run, struct cpa_error *error)
 
 static enum cpa_status judge_first(struct cpa_rank_run *run, struct cpa_error *error)
 {
-	enum cpa_status s = agree(run, download_all(run, error), error);
+	enum cpa_status s = cpa_rank_agree(run, download_all(run, error), error);
 
 	if (s != CPA_OK)
 		return s;
 	run->hash = hash_outputs(run);
 	run->result->hashes = cpa_result_hash_room(run->result);
-	s = cpa_world_gather(run->v->settings.world, &run->hash, sizeof run->hash,
-		run->result->hashes, error);
+	s = cpa_world_gather(
+		run->v->settings.world, &run->hash, sizeof run->hash, run->result->hashes, error);
 	if (s == CPA_OK)
 		s = judge(run, error);
 	return s == CPA_OK ? check_replicated(run, error) : s;
@@ -392,8 +279,9 @@ static enum cpa_status compare(struct cpa_rank_run *run, struct cpa_error *error
 
 	if (s == CPA_OK && hash_outputs(run) != run->hash)
 		s = cpa_fail(error, CPA_MISMATCH,
-			"the outputs of rank %d have other bits than in the first run", run->rank);
-	return agree(run, s, error);
+			"the outputs of rank %d have other bits than in the first run",
+			run->rank);
+	return cpa_rank_agree(run, s, error);
 }
 
 static enum cpa_status run_all(struct cpa_rank_run *run, struct cpa_error *error)
@@ -403,7 +291,8 @@ static enum cpa_status run_all(struct cpa_rank_run *run, struct cpa_error *error
 
 	if (s == CPA_OK)
 		s = upload(run, &settings->source, settings->problem, error);
-	for (int i = 0; s == CPA_OK && !run->result->reason[0] && i < settings->interleavings; i++) {
+	for (int i = 0; s == CPA_OK && !run->result->reason[0] && i < settings->interleavings;
+		i++) {
 		s = run_once(run, error);
 		if (s == CPA_OK)
 			s = i == 0 ? judge_first(run, error) : compare(run, error);
@@ -411,11 +300,11 @@ static enum cpa_status run_all(struct cpa_rank_run *run, struct cpa_error *error
 	return s;
 }
 
-/* ---- probes ---------------------------------------------------------------------------------- */
+/* ---- probes ---- */
 
 static enum cpa_status read_probe(void *context, const struct cpa_problem *problem,
-	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst,
-	struct cpa_error *error)
+	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens,
+	void *dst, struct cpa_error *error)
 {
 	struct cpa_inputs inputs = cpa_probe_inputs(context);
 
@@ -433,7 +322,8 @@ static enum cpa_status gather_findings(
 	enum cpa_status s;
 
 	all = malloc((size_t)cpa_world_size(world) * sizeof *all);
-	s = agree(run, all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
+	s = cpa_rank_agree(
+		run, all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
 	if (s == CPA_OK)
 		s = cpa_world_gather(world, &own, sizeof own, all, error);
 	for (int rank = 0; s == CPA_OK && rank < cpa_world_size(world); rank++)
@@ -447,10 +337,10 @@ static enum cpa_status run_probe(
 	struct cpa_rank_run *run, struct cpa_probe *probe, struct cpa_error *error)
 {
 	struct cpa_rank_verifier *v = run->v;
-	struct cpa_source source = { read_probe, probe };
+	struct cpa_source source = {read_probe, probe};
 	struct cpa_bound_run bound = cpa_verify_bound_run(
 		v->settings.device, v->settings.problem, run->config);
-	struct cpa_probe_finding finding = { 0 };
+	struct cpa_probe_finding finding = {0};
 	enum cpa_status s = upload(run, &source, probe->problem, error);
 
 	bound.problem = probe->problem;
@@ -462,7 +352,7 @@ static enum cpa_status run_probe(
 	if (s == CPA_OK)
 		s = cpa_probe_judge_rows(
 			probe, &bound, &run->held, v->o, v->lse, &finding, error);
-	s = agree(run, s, error);
+	s = cpa_rank_agree(run, s, error);
 	if (s == CPA_OK)
 		s = gather_findings(run, &finding, error);
 	if (s != CPA_OK)
@@ -482,11 +372,11 @@ static enum cpa_status run_probes(struct cpa_rank_run *run, struct cpa_error *er
 	if (it->differs)
 		s = start(run, &it->problem, error);
 	for (int kind = 0; kind < CPA_NPROBES; kind++)
-		for (int pass = 0; s == CPA_OK && pass < cpa_probe_npasses(&it->problem); pass++) {
+		for (int pass = 0; s == CPA_OK && pass < cpa_probe_npasses(&it->problem);
+			pass++) {
 			struct cpa_probe probe;
 
-			if (cpa_probe_init(
-				    &probe, &it->problem, (enum cpa_probe_kind)kind, pass))
+			if (cpa_probe_init(&probe, &it->problem, (enum cpa_probe_kind)kind, pass))
 				s = run_probe(run, &probe, error);
 			if (run->result->probe_ratio > 1.0)
 				break;
@@ -494,20 +384,17 @@ static enum cpa_status run_probes(struct cpa_rank_run *run, struct cpa_error *er
 	return s;
 }
 
-/* ---- one configuration ----------------------------------------------------------------------- */
+/* ---- one configuration ---- */
 
 static enum cpa_status attempt(struct cpa_rank_run *run, struct cpa_error *error)
 {
-	enum cpa_status s = plan(run, error);
+	enum cpa_status s = cpa_rank_plan(run, error);
 
-	if (s == CPA_OK)
-		s = gather_counts(run, error);
-	if (s == CPA_OK)
-		s = exchange_sizes(run, error);
 	if (s == CPA_OK)
 		s = cpa_rank_know_rows(run, error);
 	if (s == CPA_OK)
-		s = agree(run, cpa_verify_check_range(run->v->truth, run->config, error), error);
+		s = cpa_rank_agree(
+			run, cpa_verify_check_range(run->v->truth, run->config, error), error);
 	if (s == CPA_OK)
 		s = run_all(run, error);
 	if (s == CPA_OK)
@@ -515,13 +402,12 @@ static enum cpa_status attempt(struct cpa_rank_run *run, struct cpa_error *error
 	return s;
 }
 
-static void conclude(
-	struct cpa_result *result, enum cpa_status s, const struct cpa_error *error)
+static void conclude(struct cpa_result *result, enum cpa_status s, const struct cpa_error *error)
 {
 	bool wrong = result->reason[0] != '\0';
 
 	if (s == CPA_MISMATCH) {
-		cpa_verify_say(result, error->text);
+		cpa_verify_say(result, "%s", error->text);
 		wrong = true;
 	} else if (s != CPA_OK && !wrong) {
 		snprintf(result->reason, sizeof result->reason, "%s", error->text);
@@ -542,14 +428,14 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void cpa_rank_verifier_run(struct cpa_rank_verifier *v, const struct cpa_config *config,
-	struct cpa_result *result)
+void cpa_rank_verifier_run(
+	struct cpa_rank_verifier *v, const struct cpa_config *config, struct cpa_result *result)
 {
-	struct cpa_error error = { "" };
-	struct cpa_rank_run run = { .v = v,
+	struct cpa_error error = {""};
+	struct cpa_rank_run run = {.v = v,
 		.config = config,
 		.result = result,
-		.rank = cpa_world_first(v->settings.world) };
+		.rank = cpa_world_first(v->settings.world)};
 	double start_time = now();
 	enum cpa_status s;
 

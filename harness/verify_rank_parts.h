@@ -1,6 +1,7 @@
 /*
- * verify_rank_parts.h - what the two halves of verify_rank share: one configuration (verify_rank.c), and
- * what is kept from one to the next (verify_rank_rows.c).  Private to them.
+ * verify_rank_parts.h - what the parts of verify_rank share: one configuration (verify_rank.c),
+ * its plans (verify_rank_plan.c), and the rows that are kept from one to the next
+ * (verify_rank_rows.c). Private to them.
  */
 #ifndef CPA_VERIFY_RANK_PARTS_H
 #define CPA_VERIFY_RANK_PARTS_H
@@ -20,8 +21,8 @@ struct cpa_rank_verifier {
 	enum cpa_dtype partial_dtype;
 	struct cpa_truth *truth;
 	struct cpa_head_error *one_rank; /* [B, Hq], of all ranks together */
-	void *o, *lse;                   /* outputs of a run; lse NULL: no output */
-	struct cpa_arena arena;          /* owns tokens */
+	void *o, *lse; /* outputs of a run; lse NULL: no output */
+	struct cpa_arena arena; /* owns tokens */
 };
 
 /* One configuration on its way. */
@@ -30,8 +31,8 @@ struct cpa_rank_run {
 	const struct cpa_config *config;
 	struct cpa_result *result;
 	int rank;
-	struct cpa_ranks ranks;         /* of rank 0 with all plans, of others the partition only */
-	struct cpa_schedule *own_plan;  /* owned; NULL on rank 0 */
+	struct cpa_ranks ranks; /* of rank 0 with all plans, of others the partition only */
+	struct cpa_schedule *own_plan; /* owned; NULL on rank 0 */
 	const struct cpa_schedule *plan;
 	struct cpa_counts counts;
 	struct cpa_range batches;
@@ -49,7 +50,14 @@ struct cpa_rank_combining {
 	int64_t nheads; /* B Hq */
 };
 
-/* Truth and one-rank errors for run->held, unless the last configuration had the same rows.  Agreed. */
+/* All go on or none does. */
+enum cpa_status cpa_rank_agree(
+	struct cpa_rank_run *run, enum cpa_status s, struct cpa_error *error);
+/* Plans, proves, gathers counts and sizes; fills what a run needs to know of its rank.  Agreed.
+ */
+enum cpa_status cpa_rank_plan(struct cpa_rank_run *run, struct cpa_error *error);
+/* Truth and one-rank errors for run->held, unless the last configuration had the same rows.
+ * Agreed. */
 enum cpa_status cpa_rank_know_rows(struct cpa_rank_run *run, struct cpa_error *error);
 void cpa_rank_forget_rows(struct cpa_rank_verifier *v);
 /* cpa_judge_run.combine; context is a cpa_rank_combining. */

@@ -1,6 +1,6 @@
 /*
- * verify_rank_rows.c - the right answers of this rank's rows, kept while configurations give it the same
- * rows; and verdicts on all rows from what each rank saw of its own.
+ * verify_rank_rows.c - the right answers of this rank's rows, kept while configurations give it
+ * the same rows; and verdicts on all rows from what each rank saw of its own.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "harness/verify.h"
 #include "harness/verify_rank_parts.h"
 
-/* ---- adding up ------------------------------------------------------------------------------- */
+/* ---- adding up ---- */
 
 /* The first of the worst. */
 static void take_worse(struct cpa_deviation *worst, const struct cpa_deviation *other)
@@ -94,7 +94,7 @@ enum cpa_status cpa_rank_combine(void *context, struct cpa_judge_sums *sums,
 	return s;
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- what is kept ---- */
 
 void cpa_rank_forget_rows(struct cpa_rank_verifier *v)
 {
@@ -108,11 +108,11 @@ void cpa_rank_forget_rows(struct cpa_rank_verifier *v)
 
 static bool has_rows(const struct cpa_rank_verifier *v, const struct cpa_rank_run *run)
 {
-	return v->truth && v->partials == run->config->partials
-		&& v->partial_dtype == run->config->partial_dtype && v->skips == run->skips
-		&& v->held.batches.start == run->batches.start
-		&& v->held.batches.end == run->batches.end
-		&& cpa_spans_equal(&v->tokens, &run->q_shard);
+	return v->truth && v->partials == run->config->partials &&
+		v->partial_dtype == run->config->partial_dtype && v->skips == run->skips &&
+		v->held.batches.start == run->batches.start &&
+		v->held.batches.end == run->batches.end &&
+		cpa_spans_equal(&v->tokens, &run->q_shard);
 }
 
 static enum cpa_status keep_rows(struct cpa_rank_run *run, struct cpa_error *error)
@@ -140,14 +140,14 @@ static enum cpa_status keep_rows(struct cpa_rank_run *run, struct cpa_error *err
 static enum cpa_status compute_rows(struct cpa_rank_run *run, struct cpa_error *error)
 {
 	struct cpa_rank_verifier *v = run->v;
-	struct cpa_rank_rows rows = { .problem = v->settings.problem,
+	struct cpa_rank_rows rows = {.problem = v->settings.problem,
 		.source = &v->settings.source,
 		.device = v->settings.device,
 		.partials = v->partials,
 		.partial_dtype = v->partial_dtype,
 		.held = v->held,
 		.wanted = v->settings.wanted,
-		.skipped = run->skips ? &run->ranks.partition->q.replicated : NULL };
+		.skipped = run->skips ? &run->ranks.partition->q.replicated : NULL};
 
 	return cpa_rank_rows_compute(&rows, &v->truth, v->o, v->lse, error);
 }
@@ -157,14 +157,14 @@ static enum cpa_status measure_one_rank(struct cpa_rank_run *run, struct cpa_err
 {
 	struct cpa_rank_verifier *v = run->v;
 	const struct cpa_problem *p = v->settings.problem;
-	struct cpa_rank_combining combining = { v->settings.world, p->B * p->Hq };
+	struct cpa_rank_combining combining = {v->settings.world, p->B * p->Hq};
 	struct cpa_config alone = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
 	struct cpa_judgement ignored;
-	struct cpa_judge_run judged = { .o = v->o,
+	struct cpa_judge_run judged = {.o = v->o,
 		.lse = v->lse,
 		.measured = v->one_rank,
 		.combine = cpa_rank_combine,
-		.context = &combining };
+		.context = &combining};
 
 	alone.partials = v->partials;
 	alone.partial_dtype = v->partial_dtype;
@@ -180,8 +180,8 @@ enum cpa_status cpa_rank_know_rows(struct cpa_rank_run *run, struct cpa_error *e
 	bool known = has_rows(v, run), *all = malloc((size_t)cpa_world_size(world) * sizeof *all);
 
 	/* One that does not know them needs the others for the sums. */
-	s = cpa_world_agree(world,
-		all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
+	s = cpa_world_agree(
+		world, all ? CPA_OK : cpa_fail(error, CPA_NO_MEMORY, "out of memory"), error);
 	if (s == CPA_OK)
 		s = cpa_world_gather(world, &known, sizeof known, all, error);
 	for (int rank = 0; s == CPA_OK && rank < cpa_world_size(world); rank++)

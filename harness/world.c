@@ -1,5 +1,6 @@
 /*
- * world.c - the ranks of a run: the fake world of one process, or this process's end of an MPI world.
+ * world.c - the ranks of a run: the fake world of one process, or this process's end of an MPI
+ * world.
  */
 #include "harness/world.h"
 
@@ -13,23 +14,30 @@
 struct cpa_world {
 	int size, first, nlocal;
 	struct cpa_fake_world *fake; /* NULL: processes */
-	struct cpa_comm *comm;       /* of processes */
-	double patience;             /* seconds without any progress that end a run */
+	struct cpa_comm *comm; /* of processes */
+	double patience; /* seconds without any progress that end a run */
 };
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- making ---- */
 
-static enum cpa_status check_number(int size, int processes, struct cpa_error *error)
+enum cpa_status cpa_world_check_size(
+	const struct cpa_world *world, int size, struct cpa_error *error)
 {
-	if (size == 0 || size == processes)
+	int processes = world->size;
+
+	if (size == processes)
 		return CPA_OK;
 	if (!cpa_mpi_launched())
 		return cpa_fail(error, CPA_UNSUPPORTED,
-			"--comm mpi runs one process a rank, and without mpirun this is a world of 1, "
-			"not of %d; start it as: mpirun -n %d cpattn ...", size, size);
+			"--comm mpi runs one process a rank, and without mpirun this is a world "
+			"of 1, "
+			"not of %d; start it as: mpirun -n %d cpattn ...",
+			size, size);
 	return cpa_fail(error, CPA_UNSUPPORTED,
-		"mpirun started %d process%s, and --comm mpi runs one a rank: a world of %d needs "
-		"mpirun -n %d", processes, processes == 1 ? "" : "es", size, size);
+		"mpirun started %d process%s, and --comm mpi runs one a rank: a world of %d "
+		"needs "
+		"mpirun -n %d",
+		processes, processes == 1 ? "" : "es", size, size);
 }
 
 /* CPATTN_PATIENCE: how many seconds a rank waits for messages while nothing moves. */
@@ -56,14 +64,12 @@ static enum cpa_status join(struct cpa_world *world, int size, struct cpa_error 
 		status = cpa_mpi_start(error);
 	if (status == CPA_OK)
 		status = cpa_comm_mpi_create(0, &world->comm, error);
-	if (status == CPA_OK)
-		status = check_number(size, world->comm->size, error);
 	if (status != CPA_OK)
 		return status;
 	world->size = world->comm->size;
 	world->first = world->comm->rank;
 	world->nlocal = 1;
-	return CPA_OK;
+	return size == 0 ? CPA_OK : cpa_world_check_size(world, size, error);
 }
 
 enum cpa_status cpa_world_create(
@@ -81,7 +87,8 @@ enum cpa_status cpa_world_create(
 		status = join(world, size, error);
 	} else {
 		status = cpa_fail(error, CPA_INVALID,
-			"--comm %.60s: there is no such communicator; expected fake or mpi", comm);
+			"--comm %.60s: there is no such communicator; expected fake or mpi",
+			comm);
 	}
 	if (status == CPA_OK)
 		*out = world;
@@ -131,7 +138,7 @@ struct cpa_comm *cpa_world_comm(struct cpa_world *world, int rank)
 	return world->fake ? cpa_fake_world_comm(world->fake, rank) : world->comm;
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static double now(void)
 {
@@ -141,7 +148,8 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Nothing moved since `since`: the processor is another's now, and after long the run is given up. */
+/* Nothing moved since `since`: the processor is another's now, and after long the run is given
+ * up. */
 static enum cpa_status wait_a_little(const struct cpa_world *world, const struct cpa_exec *exec,
 	double since, struct cpa_error *error)
 {
@@ -152,9 +160,16 @@ static enum cpa_status wait_a_little(const struct cpa_world *world, const struct
 		return CPA_OK;
 	cpa_exec_waiting(exec, what, sizeof what);
 	return cpa_fail(error, CPA_MISMATCH,
-		"rank %d has waited %.0f seconds while nothing moved: %s (CPATTN_PATIENCE=SECONDS "
-		"waits longer)", world->first, world->patience, what);
+		"rank %d has waited %.0f seconds while nothing moved: %s "
+		"(CPATTN_PATIENCE=SECONDS "
+		"waits longer)",
+		world->first, world->patience, what);
 }
+
+/* Messages before computing, so that they are on their way meanwhile: the last ready queue, which
+ * is -1 modulo any number of them. */
+static_assert(CPA_NQUEUES <= 4, "11 is -1 modulo 2, 3 and 4");
+const uint64_t cpa_world_messages_first = 11;
 
 static enum cpa_status run_process(
 	struct cpa_world *world, struct cpa_exec *exec, struct cpa_error *error)
@@ -164,7 +179,7 @@ static enum cpa_status run_process(
 	for (;;) {
 		enum cpa_status status = CPA_OK;
 
-		switch (cpa_exec_step(exec, 0, error)) {
+		switch (cpa_exec_step(exec, cpa_world_messages_first, error)) {
 		case CPA_EXEC_RUNNING:
 			blocked = -1;
 			break;
@@ -193,7 +208,7 @@ enum cpa_status cpa_world_run(struct cpa_world *world, struct cpa_exec **execs,
 	return execs[0] ? run_process(world, execs[0], error) : CPA_OK;
 }
 
-/* ---- together -------------------------------------------------------------------------------- */
+/* ---- together ---- */
 
 enum cpa_status cpa_world_gather(struct cpa_world *world, const void *own, size_t nbytes,
 	void *all, struct cpa_error *error)
@@ -224,7 +239,7 @@ struct verdict {
 enum cpa_status cpa_world_agree(
 	struct cpa_world *world, enum cpa_status status, struct cpa_error *error)
 {
-	struct verdict own = { .status = status }, *all;
+	struct verdict own = {.status = status}, *all;
 	enum cpa_status gathered;
 	int rank = 0;
 

@@ -1,8 +1,9 @@
 /*
- * test_comm_mpi.c - the MPI transport, among 2, 3 and 5 processes.  Started by hand it starts mpirun on
- * itself, once for each case; started by mpirun it is one rank of a case.
+ * test_comm_mpi.c - the MPI transport, among 2, 3 and 5 processes.  Started by hand it starts
+ * mpirun on itself, once for each case; started by mpirun it is one rank of a case.
  */
 #include "sim/sim.h"
+#include "sim/test_mpi.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- a rank ---------------------------------------------------------------------------------- */
+/* ---- a rank ---- */
 
 static struct cpa_comm *comm;
 static struct cpa_error error;
@@ -71,9 +72,9 @@ static bool is_filled(const unsigned char *data, size_t nbytes, int from, int to
 enum { LONGEST = 300, NMESSAGES = 3, MOST = 8 };
 static void cut(unsigned char *data, size_t nbytes, struct cpa_piece *pieces)
 {
-	pieces[0] = (struct cpa_piece){ data, nbytes / 3, CPA_DTYPE_FP32 };
-	pieces[1] = (struct cpa_piece){ data, 0, CPA_DTYPE_FP32 };
-	pieces[2] = (struct cpa_piece){ data + nbytes / 3, nbytes - nbytes / 3, CPA_DTYPE_FP32 };
+	pieces[0] = (struct cpa_piece){data, nbytes / 3, CPA_DTYPE_FP32};
+	pieces[1] = (struct cpa_piece){data, 0, CPA_DTYPE_FP32};
+	pieces[2] = (struct cpa_piece){data + nbytes / 3, nbytes - nbytes / 3, CPA_DTYPE_FP32};
 }
 
 static size_t length_of(int n)
@@ -103,8 +104,8 @@ static void messages(void)
 	run_group();
 	for (int n = 0; n < NMESSAGES; n++)
 		for (int peer = 0; peer < comm->size; peer++)
-			CHECK(peer == comm->rank
-				|| is_filled(in[peer][n], length_of(n), peer, comm->rank, n));
+			CHECK(peer == comm->rank ||
+				is_filled(in[peer][n], length_of(n), peer, comm->rank, n));
 	CHECK(comm->bytes_sent == nbytes);
 	CHECK(comm->messages == NMESSAGES * (comm->size - 1));
 }
@@ -127,7 +128,7 @@ static void gather(int id, int nmembers, const int *members, bool in_place, bool
 		for (int k = 0; k < 2; k++)
 			pieces[2 * m + k] = (struct cpa_piece){
 				all[k][reversed ? MOST - 1 - m : m], share_of(members[m], k),
-				CPA_DTYPE_BF16 };
+				CPA_DTYPE_BF16};
 	for (int m = 0; m < nmembers; m++)
 		for (int k = 0; members[m] == comm->rank && k < 2; k++) {
 			mine[k] = pieces[2 * m + k];
@@ -164,9 +165,37 @@ static void gathers(void)
 	}
 }
 
+/* One share at either end of 3 GiB, which nobody touches in between. */
+static void far_apart(void)
+{
+	size_t span = (size_t)3 << 30;
+	char *memory = malloc(span);
+	unsigned char own[8];
+	struct cpa_piece mine = {own, sizeof own, CPA_DTYPE_FP32}, all[MOST];
+
+	for (int r = 0; memory && r < comm->size; r++)
+		all[r] = (struct cpa_piece){r % 2 ? memory + span - 16 * r : memory + 16 * r,
+			sizeof own, CPA_DTYPE_FP32};
+	fill(own, sizeof own, comm->rank, 0, 0);
+	CHECK(memory);
+	for (int in_place = 0; in_place < 2; in_place++) {
+		if (in_place)
+			mine.data = memcpy(all[comm->rank].data, own, sizeof own);
+		comm->ops->group_begin(comm, CPA_QUEUE_COMM);
+		comm->ops->all_gather(comm, 0, &mine, all, 1);
+		run_group();
+		for (int r = 0; r < comm->size; r++) {
+			CHECK(is_filled(all[r].data, sizeof own, r, 0, 0));
+			if (r != comm->rank)
+				memset(all[r].data, 0, sizeof own);
+		}
+	}
+	free(memory);
+}
+
 static void bad_subgroups(void)
 {
-	int id, beyond[] = { comm->rank, comm->size }, others[] = { (comm->rank + 1) % comm->size };
+	int id, beyond[] = {comm->rank, comm->size}, others[] = {(comm->rank + 1) % comm->size};
 
 	CHECK(comm->ops->subgroup(comm, 2, beyond, &id, &error) == CPA_INVALID);
 	CHECK(strstr(error.text, "ranks are 0 to"));
@@ -180,7 +209,8 @@ static void large(bool by_progress)
 	size_t nbytes = (size_t)3 << 20;
 	unsigned char *out = malloc(nbytes), *in = malloc(nbytes);
 	int to = (comm->rank + 1) % comm->size, from = (comm->rank + comm->size - 1) % comm->size;
-	struct cpa_piece send = { out, nbytes, CPA_DTYPE_FP32 }, recv = { in, nbytes, CPA_DTYPE_FP32 };
+	struct cpa_piece send = {out, nbytes, CPA_DTYPE_FP32},
+			 recv = {in, nbytes, CPA_DTYPE_FP32};
 	struct cpa_request *request;
 
 	CHECK(out && in);
@@ -191,8 +221,9 @@ static void large(bool by_progress)
 	comm->ops->recv(comm, 0, from, &recv, 1);
 	CHECK(comm->ops->group_end(comm, &request, &error) == CPA_OK);
 	/* The last byte arrives last. */
-	while (by_progress && *(volatile unsigned char *)&in[nbytes - 1]
-			!= byte_of(from, comm->rank, 0, nbytes - 1))
+	while (by_progress &&
+		*(volatile unsigned char *)&in[nbytes - 1] !=
+			byte_of(from, comm->rank, 0, nbytes - 1))
 		comm->ops->progress(comm);
 	CHECK(finish(request) == CPA_DONE);
 	comm->ops->request_free(comm, request);
@@ -205,7 +236,7 @@ static void large(bool by_progress)
 static void lengths_differ(size_t sent, const char *says)
 {
 	static unsigned char data[200000];
-	struct cpa_piece piece = { data, comm->rank == 0 ? sent : 100, CPA_DTYPE_FP32 };
+	struct cpa_piece piece = {data, comm->rank == 0 ? sent : 100, CPA_DTYPE_FP32};
 	struct cpa_request *request;
 
 	comm->ops->group_begin(comm, CPA_QUEUE_COMM);
@@ -235,6 +266,17 @@ static void nothing(void)
 	CHECK(comm->bytes_sent == 0 && comm->messages == 0);
 }
 
+static void alone(void)
+{
+	struct cpa_piece piece = {&piece, sizeof piece, CPA_DTYPE_FP32};
+
+	CHECK(!cpa_mpi_launched() && comm->rank == 0 && comm->size == 1);
+	comm->ops->group_begin(comm, CPA_QUEUE_COMM);
+	comm->ops->all_gather(comm, 0, &piece, &piece, 1);
+	run_group();
+	CHECK(comm->bytes_sent == 0 && comm->messages == 0);
+}
+
 static void gather_plainly(void)
 {
 	int own = 7 * comm->rank, all[MOST];
@@ -254,6 +296,10 @@ static int run_rank(const char *name)
 		messages();
 	else if (strstr(name, "gathers"))
 		gathers();
+	else if (strstr(name, "apart"))
+		far_apart();
+	else if (strstr(name, "single"))
+		alone();
 	else if (strstr(name, "large"))
 		large(false);
 	else if (strstr(name, "progress"))
@@ -275,7 +321,7 @@ static int run_rank(const char *name)
 	return 0;
 }
 
-/* ---- all ranks ------------------------------------------------------------------------------- */
+/* ---- all ranks ---- */
 
 static const char *self;
 static bool has_mpirun;
@@ -294,16 +340,17 @@ static void launch(const char *name, const char *worlds)
 	}
 }
 
-#define CASE(name, worlds)              \
-	static void name(void **state)  \
-	{                               \
-		(void)state;            \
-		launch(#name, #worlds); \
+#define CASE(name, worlds)                                                                       \
+	static void name(void **state)                                                           \
+	{                                                                                        \
+		(void)state;                                                                     \
+		launch(#name, #worlds);                                                          \
 	}
 CASE(messages_of_several_pieces_match_by_order, 235)
 CASE(messages_may_go_in_chunks, 3)
 CASE(gathers_on_subgroups_take_uneven_and_empty_shares, 235)
 CASE(gathers_beyond_a_chunk_go_as_messages_chunks, 5)
+CASE(gathers_reach_shares_that_lie_far_apart, 3)
 CASE(large_messages_need_no_order_of_sending, 3)
 CASE(progress_alone_moves_a_message, 2)
 CASE(longer_than_expected_is_an_error, 2)
@@ -315,19 +362,11 @@ CASE(a_list_of_ranks_must_be_of_the_world_and_hold_the_caller, 3)
 
 static void without_mpirun_the_world_is_one_rank(void **state)
 {
-	struct cpa_piece piece = { &piece, sizeof piece, CPA_DTYPE_FP32 };
+	char command[4500];
 
 	(void)state;
-	assert_int_equal(cpa_mpi_start(&error), CPA_OK);
-	assert_int_equal(cpa_comm_mpi_create(0, &comm, &error), CPA_OK);
-	assert_int_equal(comm->rank, 0);
-	assert_int_equal(comm->size, 1);
-	comm->ops->group_begin(comm, CPA_QUEUE_COMM);
-	comm->ops->all_gather(comm, 0, &piece, &piece, 1);
-	run_group();
-	assert_int_equal(comm->bytes_sent, 0);
-	assert_int_equal(comm->messages, 0);
-	comm->ops->destroy(comm);
+	snprintf(command, sizeof command, "'%s' single", self);
+	assert_int_equal(system(command), 0);
 }
 
 static void without_mpi_a_sentence_says_what_to_install(void **state)
@@ -340,24 +379,6 @@ static void without_mpi_a_sentence_says_what_to_install(void **state)
 	cpa_mpi_stop();
 }
 
-/* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of ours. */
-static void set_environment(void)
-{
-	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-	setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-}
-
-#if __has_include(<sanitizer/lsan_interface.h>)
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-	return "leak:libmpi\nleak:libopen-rte\nleak:libopen-pal\nleak:libpmix\nleak:mca_\nleak:libhwloc\n";
-}
-#endif
-
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -365,6 +386,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(messages_may_go_in_chunks),
 		cmocka_unit_test(gathers_on_subgroups_take_uneven_and_empty_shares),
 		cmocka_unit_test(gathers_beyond_a_chunk_go_as_messages_chunks),
+		cmocka_unit_test(gathers_reach_shares_that_lie_far_apart),
 		cmocka_unit_test(large_messages_need_no_order_of_sending),
 		cmocka_unit_test(progress_alone_moves_a_message),
 		cmocka_unit_test(longer_than_expected_is_an_error),
@@ -378,18 +400,13 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest none[] = {
 		cmocka_unit_test(without_mpi_a_sentence_says_what_to_install),
 	};
-	int failed;
 
-	if (cpa_mpi_launched())
-		return argc > 1 ? run_rank(argv[1]) : 1;
+	if (argc > 1)
+		return run_rank(argv[1]);
 	if (!cpa_mpi_built())
 		return cmocka_run_group_tests(none, NULL, NULL);
 	self = argv[0];
 	set_environment();
-	has_mpirun = system("mpirun --version >/dev/null 2>&1") == 0;
-	if (!has_mpirun)
-		fprintf(stderr, "there is no mpirun: tests among processes are skipped\n");
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	cpa_mpi_stop();
-	return failed;
+	has_mpirun = find_mpirun();
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
