@@ -323,7 +323,7 @@ test:
 else
 test: $(RUNS)
 	$(if $(LEFT_OUT),@echo "left out without HDF5 or cJSON: $(LEFT_OUT)")
-	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps, or leave out MPI=0")
+	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps and leave out MPI=0")
 	@cat $(RUNS:run/%=$(BUILD)/%.result) | awk '{ passed += $$1; failed += $$2; skipped += $$3 } \
 		END { printf "%d passed, %d failed", passed, failed; if (skipped) printf ", %d skipped", skipped; \
 		print ""; exit failed > 0 }'

@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "dist/dist.h"
 #include "harness/kernel_times.h"
@@ -307,8 +310,8 @@ static void over_mpi(const char *cpattn)
 	int n = 0;
 	const char *why = "cannot tell: no MPI";
 	snprintf(command, sizeof command,
-		"mpirun --bind-to none -n 2 %s bench --comm mpi --threads 1 --variant "
-		"ring,ulysses --repeat %d "
+		"mpirun --bind-to none -n 2 %s bench --comm mpi --threads 1 "
+		"--variant ring,ulysses --repeat %d "
 		"--problem S=4608,H=24,D=128,dtype=fp32 --csv - 2>/dev/null",
 		cpattn, REPEAT);
 	if (cpa_mpi_built()) {
@@ -402,6 +405,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "\n");
 		return 2;
 	}
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, 1 << 30); /* as the command does */
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
 	must(cpa_device_create("cpu", &device, &error));
 	print_head();
 	for (int i = 0; i < NPARTS; i++)
