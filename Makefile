@@ -213,7 +213,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify bench-kernels bench-copies install uninstall clean help
+.PHONY: all deps verify test check bench bench-verify bench-kernels bench-copies compare install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -256,6 +256,35 @@ bench-copies: $(B)/bench_copies
 			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_copies || exit 1; \
 		else echo "# $$set cannot run here"; fi; \
 	done
+
+# Containers are often root, which Open MPI refuses unless told.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+
+# The rows that this machine can tell: how fast, beside its own limits.
+bench: $(B)/bench_targets $(B)/cpattn
+	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn $(ROWS)
+	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
+		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
+
+# Beside PyTorch, in an environment of its own.  TORCH says what pip installs: on Linux plain torch brings
+# several GB for GPUs; TORCH='torch --index-url https://download.pytorch.org/whl/cpu' does without.
+COMPARE := $(BUILD)/compare-venv
+TORCH ?= torch
+COMPARE_ROUNDS ?= 12
+compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
+	$(AS_ROOT) $(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
+		$(if $(filter 1,$(HAVE_MPI)),--cpattn $(B)/cpattn) --rounds $(COMPARE_ROUNDS) \
+		--json $(B)/compare.json
+
+$(COMPARE)/ready:
+	python3 -m venv $(COMPARE)
+	$(COMPARE)/bin/pip install --quiet $(TORCH)
+	$(COMPARE)/bin/pip install --quiet numpy diffusers
+	touch $@
+
+$(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
+	$(call say,LD  )
+	$(quietly)$(call compile,$(MODE),data/compare_attend) $(call omp,$(MODE)) -shared -o $@ $^ $(LIBRARY_LIBS)
 
 # One set of instructions after the other; one that the machine lacks says so.  Two threads must not
 # meet on one core.
@@ -304,7 +333,7 @@ test:
 else
 test: $(RUNS)
 	$(if $(LEFT_OUT),@echo "left out without HDF5 or cJSON: $(LEFT_OUT)")
-	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps, or leave out MPI=0")
+	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps and leave out MPI=0")
 	@cat $(RUNS:run/%=$(BUILD)/%.result) | awk '{ passed += $$1; failed += $$2; skipped += $$3 } \
 		END { printf "%d passed, %d failed", passed, failed; if (skipped) printf ", %d skipped", skipped; \
 		print ""; exit failed > 0 }'
@@ -330,6 +359,7 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	$(if $(wildcard data/cpattn.bash-completion),install -m 644 data/cpattn.bash-completion $(COMPLETION))
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
 	$(if $(wildcard data/README.md),install -m 644 data/README.md $(D)/share/cpattn)
+	install -m 644 data/bench.md $(D)/share/doc/cpattn
 	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)
@@ -353,8 +383,11 @@ help:
 #: test          all tests, in the release build and in one with address and undefined sanitizers
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
+#: bench         how fast this build is, beside the limits of this machine, row by row (ROWS=peak,rules
+#:               picks some: peak amx rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
+#: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
 #: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/

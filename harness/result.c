@@ -64,6 +64,7 @@ void cpa_result_list_fini(struct cpa_result_list *list)
 	for (int i = 0; i < list->n; i++) {
 		free(list->at[i].counts);
 		free(list->at[i].reproduce);
+		free(list->at[i].measured);
 	}
 	free(list->at);
 	*list = (struct cpa_result_list){ 0 };
