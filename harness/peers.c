@@ -124,9 +124,14 @@ void cpa_peer_judge(const struct cpa_peer *peer, const struct cpa_peer_request *
 	struct cpa_peer_answer *answer)
 {
 	struct cpa_peer_request r = translate(peer, request);
+	static const struct cpa_peer_rule plain_form = {
+		.why = "no form for any length is known there; judged as the plain one"};
 	const struct cpa_peer_rule *wrong = NULL, *unknown = NULL;
 
 	memset(answer, 0, sizeof *answer);
+	if (r.ring_anything != request->ring_anything ||
+		r.ulysses_anything != request->ulysses_anything)
+		add_note(answer, &plain_form, &r);
 	for (int i = 0; rule_at(peer, i); i++) {
 		const struct cpa_peer_rule *rule = rule_at(peer, i);
 		bool holds = rule->holds ? rule->holds(&r) : cpa_peer_row_holds(rule->row, &r);

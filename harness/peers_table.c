@@ -40,14 +40,24 @@ static bool length_without_balance(const struct cpa_peer_request *r)
 	return !r->problem->rule.causal && cpa_peer_row_holds(CPA_PEER_ROW_LENGTH, r);
 }
 
-static bool documents_do_not_halve(const struct cpa_peer_request *r)
+static bool documents_leave(const struct cpa_peer_request *r, int64_t divisor)
 {
 	const struct cpa_rule *rule = &r->problem->rule;
 
 	for (int64_t i = 0; cpa_peer_has_documents(r->problem) && i < rule->ndocuments; i++)
-		if ((rule->documents[i + 1] - rule->documents[i]) % (2 * cpa_peer_nranks(r)) != 0)
+		if ((rule->documents[i + 1] - rule->documents[i]) % divisor != 0)
 			return true;
 	return false;
+}
+
+static bool documents_do_not_divide(const struct cpa_peer_request *r)
+{
+	return documents_leave(r, cpa_peer_nranks(r));
+}
+
+static bool documents_do_not_halve(const struct cpa_peer_request *r)
+{
+	return documents_leave(r, 2 * cpa_peer_nranks(r));
 }
 
 /* The sum over the ulysses ranks of each ring rank, of lengths cut as evenly as can be. */
@@ -275,11 +285,14 @@ static const struct cpa_peer_rule transformer_engine[] = {
 	{ROW(GQA), .holds = key_heads_do_not_divide,
 		REFUSED(.exception = "AssertionError",
 			.why = "a2a must divide the key heads too")},
-	{NO_ROW, .holds = documents_do_not_halve,
+	{NO_ROW, .holds = documents_do_not_divide,
 		WRONG("B04",
 			.why = "lengths of packed sequences are divided by the ranks and rounded "
 			       "down: of 7 tokens on 2 ranks it keeps 6 (reported as 1929 to "
 			       "1931)")},
+	{NO_ROW, .holds = documents_do_not_halve, .verdict = CPA_PEER_NOT_KNOWN,
+		.why = "packed sequences must be padded to a multiple of twice the ranks; what "
+		       "happens otherwise is not known"},
 	{ROW(MASK), .holds = masks_unpacked_on_ring, .verdict = CPA_PEER_NOT_KNOWN,
 		.why = "it depends on the type of the mask"},
 	{ROW(CAUSAL), TAKES},

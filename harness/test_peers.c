@@ -156,6 +156,7 @@ static const struct asked forwards[] = {
 	{PAIRS, ANY_NONE, 1, 4, 0, NULL, "A", NULL, ""},
 	{MASKED_TEXT, ANY_NONE, 1, 4, 0, NULL, "C04", NULL, ""},
 	{"S=64,H=8,mask=bool:1xHx1xK:3", ANY_NONE, 1, 4, 0, NULL, "C11", NULL, ""},
+	{"S=13,H=6,mask=bool:1xHx1xK:3", ANY_ULYSSES, 1, 3, 0, NULL, "C11", NULL, ""},
 	{WINDOW, ANY_NONE, 4, 1, 0, "flash", "C08", NULL, ""},
 	{WINDOW, ANY_NONE, 1, 4, 0, "flash", "A", NULL, ""},
 	/* Others have no argument for a window: it is a mask there. */

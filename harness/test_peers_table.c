@@ -160,6 +160,8 @@ static void findings_show_on_their_trigger_alone(void **state)
 		{"transformer-engine",
 			{"S=56,H=8,documents=0:7:56", 0, 2, 1, 0, NULL, "B04", NULL, ""}},
 		{"transformer-engine",
+			{"S=60,H=8,documents=0:10:60", 0, 2, 1, 0, NULL, "N", NULL, ""}},
+		{"transformer-engine",
 			{"S=56,H=8,documents=0:8:56", 0, 2, 1, 0, NULL, "A", NULL, ""}},
 		{"transformer-engine",
 			{"S=60,H=8", 0, 8, 1, 0, NULL, "R", NULL, "AssertionError"}},
@@ -246,6 +248,18 @@ static void batch_groups_are_an_axis_or_are_left_over(void **state)
 	assert_string_equal(short_verdict(&answer), "N");
 }
 
+/* A form that a system does not have is judged as the plain one, and that is said. */
+static void a_form_that_is_not_there_is_said(void **state)
+{
+	static const struct asked asked = {
+		"S=64,H=8,dtype=bf16", ANY_RING, 4, 1, 0, NULL, "A", NULL, ""};
+
+	(void)state;
+	check_all("xdit", &asked, 1);
+	assert_non_null(strstr(ask("xdit", &asked).notes, "judged as the plain one"));
+	assert_null(strstr(ask("flashinfer", &asked).notes, "judged as the plain one"));
+}
+
 static void every_system_has_a_version_and_a_table(void **state)
 {
 	(void)state;
@@ -269,6 +283,7 @@ int main(void)
 		cmocka_unit_test(findings_show_on_their_trigger_alone),
 		cmocka_unit_test(a_swapped_mesh_spoils_causal_rings_of_yunchang),
 		cmocka_unit_test(batch_groups_are_an_axis_or_are_left_over),
+		cmocka_unit_test(a_form_that_is_not_there_is_said),
 		cmocka_unit_test(every_system_has_a_version_and_a_table),
 	};
 
