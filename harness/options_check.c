@@ -114,6 +114,9 @@ static enum cpa_status check_system(const struct cpa_options *o, struct cpa_erro
 	if (o->has_convert && strcmp(o->as, "diffusers") != 0)
 		return cpa_fail(error, CPA_INVALID,
 			"--convert-to-fp32 is of diffusers, and %s has no such choice", o->as);
+	if (o->as && o->format == CPA_FORMAT_DOT)
+		return cpa_fail(error, CPA_INVALID,
+			"--format dot draws a schedule, and --as answers in words; leave one out");
 	if (!o->backend)
 		return CPA_OK;
 	return cpa_peer_check_backend(cpa_peer_find(o->as), o->backend, error);

@@ -20,8 +20,7 @@ const char *cpa_peer_verdict_name(enum cpa_peer_verdict verdict)
 	return names[verdict];
 }
 
-/* ---- judging --------------------------------------------------------------------------------
- */
+/* ---- judging -------------------------------------------------------------------------- */
 
 static void set_text(struct cpa_peer_answer *answer, const struct cpa_peer_rule *rule,
 	const struct cpa_peer_request *r)
@@ -120,43 +119,71 @@ static const struct cpa_peer_rule *find_unlisted(
 	return NULL;
 }
 
-void cpa_peer_judge(const struct cpa_peer *peer, const struct cpa_peer_request *request,
-	struct cpa_peer_answer *answer)
+static bool holds(const struct cpa_peer_rule *rule, const struct cpa_peer_request *r)
 {
-	struct cpa_peer_request r = translate(peer, request);
-	static const struct cpa_peer_rule plain_form = {
-		.why = "no form for any length is known there; judged as the plain one"};
-	const struct cpa_peer_rule *wrong = NULL, *unknown = NULL;
+	return rule->holds ? rule->holds(r) : cpa_peer_row_holds(rule->row, r);
+}
 
-	memset(answer, 0, sizeof *answer);
-	if (r.ring_anything != request->ring_anything ||
-		r.ulysses_anything != request->ulysses_anything)
-		add_note(answer, &plain_form, &r);
-	for (int i = 0; rule_at(peer, i); i++) {
-		const struct cpa_peer_rule *rule = rule_at(peer, i);
-		bool holds = rule->holds ? rule->holds(&r) : cpa_peer_row_holds(rule->row, &r);
+/* The rule that decides; NULL: none does, and the request is accepted. */
+static const struct cpa_peer_rule *find_rule(
+	const struct cpa_peer *peer, const struct cpa_peer_request *r)
+{
+	const struct cpa_peer_rule *rule, *wrong = NULL, *unknown = NULL;
 
-		if (!holds)
+	for (int i = 0; (rule = rule_at(peer, i)) != NULL; i++) {
+		if (rule->verdict == CPA_PEER_ACCEPTED || !holds(rule, r))
 			continue;
-		if (rule->verdict == CPA_PEER_REFUSED) {
-			decide(answer, rule, &r);
-			answer->notes[0] = '\0';
-			return;
-		}
-		if (rule->verdict == CPA_PEER_ACCEPTED)
-			add_note(answer, rule, &r);
-		else if (rule->verdict == CPA_PEER_WRONG)
+		if (rule->verdict == CPA_PEER_REFUSED)
+			return rule;
+		if (rule->verdict == CPA_PEER_WRONG)
 			wrong = wrong ? wrong : rule;
 		else
 			unknown = unknown ? unknown : rule;
 	}
-	unknown = unknown ? unknown : find_unlisted(peer, &r);
 	if (wrong || unknown)
-		decide(answer, wrong ? wrong : unknown, &r);
+		return wrong ? wrong : unknown;
+	return find_unlisted(peer, r);
 }
 
-/* ---- names -----------------------------------------------------------------------------------
- */
+static void add_notes(struct cpa_peer_answer *answer, const struct cpa_peer *peer,
+	const struct cpa_peer_request *r)
+{
+	const struct cpa_peer_rule *rule;
+
+	for (int i = 0; (rule = rule_at(peer, i)) != NULL; i++)
+		if (rule->verdict == CPA_PEER_ACCEPTED && holds(rule, r))
+			add_note(answer, rule, r);
+}
+
+void cpa_peer_judge(const struct cpa_peer *peer, const struct cpa_peer_request *request,
+	struct cpa_peer_answer *answer)
+{
+	static const struct cpa_peer_rule plain_form = {
+		.why = "no form for any length is known there; judged as the plain one"};
+	struct cpa_peer_request r = translate(peer, request);
+	const struct cpa_peer_rule *rule = find_rule(peer, &r);
+
+	memset(answer, 0, sizeof *answer);
+	answer->peer = peer;
+	answer->backend = r.backend;
+	if (rule)
+		decide(answer, rule, &r);
+	if (rule && rule->verdict == CPA_PEER_REFUSED)
+		return;
+	if (r.ring_anything != request->ring_anything ||
+		r.ulysses_anything != request->ulysses_anything)
+		add_note(answer, &plain_form, &r);
+	add_notes(answer, peer, &r);
+}
+
+bool cpa_peer_accepts(const struct cpa_peer *peer, const struct cpa_peer_request *request)
+{
+	struct cpa_peer_request r = translate(peer, request);
+
+	return find_rule(peer, &r) == NULL;
+}
+
+/* ---- names ---------------------------------------------------------------------------- */
 
 const struct cpa_peer *cpa_peer_find(const char *name)
 {

@@ -39,8 +39,11 @@ enum cpa_peer_verdict {
 };
 const char *cpa_peer_verdict_name(enum cpa_peer_verdict verdict); /* "not_known" */
 
+struct cpa_peer;
 struct cpa_peer_rule;
 struct cpa_peer_answer {
+	const struct cpa_peer *peer;
+	const char *backend; /* that was judged; borrowed */
 	enum cpa_peer_verdict verdict;
 	const struct cpa_peer_rule *rule; /* that decided; NULL: none had to */
 	const char *stage; /* "split hook"; NULL: not known, or none */
@@ -109,13 +112,14 @@ enum cpa_status cpa_peer_check_backend(
 /* The verdict with its reason, without what works instead.  A pure function. */
 void cpa_peer_judge(const struct cpa_peer *peer, const struct cpa_peer_request *request,
 	struct cpa_peer_answer *answer);
+/* Whether that is CPA_PEER_ACCEPTED. */
+bool cpa_peer_accepts(const struct cpa_peer *peer, const struct cpa_peer_request *request);
 /* Writes to answer->instead the nearest that the system accepts: another backend, another form or
  * mesh on as many ranks, then on fewer, then in bf16. */
 void cpa_peer_find_instead(const struct cpa_peer *peer, const struct cpa_peer_request *request,
 	struct cpa_peer_answer *answer);
 
-/* ---- parts of requests, for the tables ------------------------------------------------------
- */
+/* ---- parts of requests, for the tables ------------------------------------------------ */
 
 /* The first split segment of queries or keys that P ranks do not divide, or that is shorter than
  * P; NULL: none. */

@@ -65,8 +65,7 @@ const struct cpa_diffusers_backend *cpa_diffusers_backend_at(int i)
 	return i >= 0 && i < COUNT(backends) ? &backends[i] : NULL;
 }
 
-/* ---- masks of a request ----------------------------------------------------------------------
- */
+/* ---- masks of a request --------------------------------------------------------------- */
 
 bool cpa_diffusers_takes_window(const struct cpa_peer_request *r)
 {

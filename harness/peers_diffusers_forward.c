@@ -9,8 +9,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-/* ---- the first forward: the backend's function ------------------------------------------------
- */
+/* ---- the first forward: the backend's function ---------------------------------------- */
 
 static bool wants_16_bit(const struct cpa_peer_request *r)
 {
@@ -41,8 +40,7 @@ static bool varlen_mask_on_ring(const struct cpa_peer_request *r)
 		cpa_diffusers_backend_of(r)->family == CPA_DIFFUSERS_VARLEN;
 }
 
-/* ---- the common entry of context parallelism
- * --------------------------------------------------- */
+/* ---- the common entry of context parallelism ------------------------------------------ */
 
 static bool is_causal(const struct cpa_peer_request *r)
 {
@@ -153,8 +151,7 @@ static void put_no_lse(const struct cpa_peer_request *r, struct cpa_text *text)
 		cpa_diffusers_backend_of(r)->family == CPA_DIFFUSERS_NPU ? "NPU" : "Native");
 }
 
-/* ---- the table
- * --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------ */
 
 const struct cpa_peer_rule cpa_diffusers_forward[] = {
 	{.holds = refuses_mask,

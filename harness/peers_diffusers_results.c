@@ -34,8 +34,7 @@ static bool drops_gqa(const struct cpa_peer_request *r)
 			f == CPA_DIFFUSERS_SAGE || f == CPA_DIFFUSERS_NPU);
 }
 
-/* ---- what runs, and is wrong
- * ------------------------------------------------------------------- */
+/* ---- what runs, and is wrong ---------------------------------------------------------- */
 
 static bool mask_on_ring(const struct cpa_peer_request *r)
 {
@@ -111,8 +110,7 @@ static bool merges_16_bit(const struct cpa_peer_request *r)
 		cpa_peer_is_16_bit(r->problem);
 }
 
-/* ---- what was not read, and what else is worth knowing
- * ----------------------------------------- */
+/* ---- what was not read, and what else is worth knowing -------------------------------- */
 
 static bool varlen_pairs(const struct cpa_peer_request *r)
 {
@@ -163,8 +161,7 @@ static bool is_local(const struct cpa_peer_request *r)
 	return cpa_peer_is_local(r->problem);
 }
 
-/* ---- the table
- * --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------ */
 
 const struct cpa_peer_rule cpa_diffusers_results[] = {
 	{.row = CPA_PEER_ROW_MASK,

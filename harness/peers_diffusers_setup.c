@@ -10,8 +10,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-/* ---- rules 1 to 6: ContextParallelConfig ------------------------------------------------------
- */
+/* ---- rules 1 to 6: ContextParallelConfig ---------------------------------------------- */
 
 static bool both_are_1(const struct cpa_peer_request *r)
 {
@@ -59,8 +58,7 @@ static bool both_anything(const struct cpa_peer_request *r)
 	return r->ring_anything && r->ulysses_anything;
 }
 
-/* ---- rules 7 to 9: setup, ParallelConfig, enable_parallelism ----------------------------------
- */
+/* ---- rules 7 to 9: setup, ParallelConfig, enable_parallelism -------------------------- */
 
 static int64_t product(const struct cpa_peer_request *r)
 {
@@ -106,8 +104,7 @@ static bool lacks_plan(const struct cpa_peer_request *r)
 	return r->no_plan;
 }
 
-/* ---- the hooks that split tensors -------------------------------------------------------------
- */
+/* ---- the hooks that split tensors ----------------------------------------------------- */
 
 static bool is_anything(const struct cpa_peer_request *r)
 {
@@ -171,8 +168,7 @@ static void put_too_short(const struct cpa_peer_request *r, struct cpa_text *tex
 		at->length, product(r));
 }
 
-/* ---- the table
- * --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------ */
 
 #define CONFIG(n) "config validation, rule " #n
 

@@ -7,8 +7,7 @@
 #include "harness/peers_cells.h"
 #include "harness/peers_diffusers.h"
 
-/* ---- systems of which single findings are known -----------------------------------------------
- */
+/* ---- systems of which single findings are known --------------------------------------- */
 
 static bool has_batch_groups(const struct cpa_peer_request *r)
 {
@@ -193,8 +192,7 @@ static const struct cpa_peer_rule tensorrt_llm_found[] = {
 			       "only (inferred from the source)")},
 };
 
-/* ---- the systems -----------------------------------------------------------------------------
- */
+/* ---- the systems ---------------------------------------------------------------------- */
 
 static const char *const any_backend[] = {"default", cpa_peer_no_lse, NULL};
 static const char *const flashinfer_backends[] = {"default", "cutlass", cpa_peer_no_lse, NULL};

@@ -30,14 +30,6 @@ static const char *variant_name(const struct cpa_peer_request *r)
 	return "one rank";
 }
 
-static bool accepts(const struct search *s, const struct cpa_peer_request *r)
-{
-	struct cpa_peer_answer answer;
-
-	cpa_peer_judge(s->peer, r, &answer);
-	return answer.verdict == CPA_PEER_ACCEPTED;
-}
-
 static bool is_default(const struct search *s, const char *backend)
 {
 	return !backend || (s->peer->backends && backend == s->peer->backends[0]);
@@ -57,13 +49,13 @@ static void found(struct search *s, const struct cpa_peer_request *r)
 /* With the backend asked for, then with each of the others. */
 static bool try_backends(struct search *s, struct cpa_peer_request r)
 {
-	if (accepts(s, &r)) {
+	if (cpa_peer_accepts(s->peer, &r)) {
 		found(s, &r);
 		return true;
 	}
 	for (int i = 0; s->peer->backends && s->peer->backends[i]; i++) {
 		r.backend = s->peer->backends[i];
-		if (accepts(s, &r)) {
+		if (cpa_peer_accepts(s->peer, &r)) {
 			found(s, &r);
 			return true;
 		}

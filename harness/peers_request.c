@@ -24,8 +24,7 @@ struct cpa_peer_request cpa_peer_request_of(
 		.own_split = config->split != usual || config->split_kv != usual};
 }
 
-/* ---- parts of requests ----------------------------------------------------------------------
- */
+/* ---- parts of requests ---------------------------------------------------------------- */
 
 typedef bool segment_test(int64_t length, int64_t P);
 
@@ -133,8 +132,7 @@ bool cpa_peer_backend_is(const struct cpa_peer_request *request, const char *nam
 	return request->backend && strcmp(request->backend, name) == 0;
 }
 
-/* ---- requests that many systems were asked ---------------------------------------------------
- */
+/* ---- requests that many systems were asked -------------------------------------------- */
 
 bool cpa_peer_row_holds(enum cpa_peer_row row, const struct cpa_peer_request *r)
 {
@@ -169,8 +167,7 @@ bool cpa_peer_row_holds(enum cpa_peer_row row, const struct cpa_peer_request *r)
 	}
 }
 
-/* ---- kinds of requests -----------------------------------------------------------------------
- */
+/* ---- kinds of requests ---------------------------------------------------------------- */
 
 bool cpa_peer_exchanges(const struct cpa_peer_request *r)
 {

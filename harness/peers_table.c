@@ -5,8 +5,7 @@
  */
 #include "harness/peers_cells.h"
 
-/* ---- when a cell holds for a part of its requests only ---------------------------------------
- */
+/* ---- when a cell holds for a part of its requests only -------------------------------- */
 
 static bool length_of_ulysses(const struct cpa_peer_request *r)
 {
@@ -162,8 +161,7 @@ static bool documents_on_both(const struct cpa_peer_request *r)
 		cpa_peer_has_documents(r->problem);
 }
 
-/* ---- cells -----------------------------------------------------------------------------------
- */
+/* ---- cells ---------------------------------------------------------------------------- */
 
 static const struct cpa_peer_rule cache_dit[] = {
 	{ROW(ANYTHING), REFUSED(.exception = "ValueError")},

@@ -70,8 +70,8 @@ enum cpa_status cpa_plan_judge(const struct cpa_plan_targets *targets,
 /* Answers that differ in their mesh only stand together. */
 void cpa_plan_print_answers(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);
-void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result,
-	const struct cpa_options *options);
+/* The member "as" of a result; null where nobody was asked. */
+void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result);
 
 /* Graphviz: a cluster a rank, program order, waits, and messages.  schedules [n], any ranks. */
 void cpa_plan_print_dot(FILE *out, struct cpa_schedule *const *schedules, int n);

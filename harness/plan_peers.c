@@ -11,8 +11,7 @@
 
 enum { INDENT = 6, MOST_MESHES = 8 };
 
-/* ---- asking ----------------------------------------------------------------------------------
- */
+/* ---- asking --------------------------------------------------------------------------- */
 
 /* What was asked for by name; the system's own rotation where nothing was. */
 static const char *rotation(const struct cpa_options *options, const struct cpa_config *config)
@@ -60,8 +59,7 @@ enum cpa_status cpa_plan_judge(const struct cpa_plan_targets *targets,
 	return CPA_OK;
 }
 
-/* ---- for people ------------------------------------------------------------------------------
- */
+/* ---- for people ----------------------------------------------------------------------- */
 
 static bool same_answer(const struct cpa_result *a, const struct cpa_result *b)
 {
@@ -163,8 +161,7 @@ void cpa_plan_print_answers(
 		print_call(out, list, first, cpa_result_call_end(list, first));
 }
 
-/* ---- for programs ----------------------------------------------------------------------------
- */
+/* ---- for programs --------------------------------------------------------------------- */
 
 static void put_text(struct cpa_json *json, const char *key, const char *text)
 {
@@ -172,11 +169,9 @@ static void put_text(struct cpa_json *json, const char *key, const char *text)
 	cpa_json_string(json, text && text[0] ? text : NULL);
 }
 
-void cpa_plan_put_answer(
-	struct cpa_json *json, const struct cpa_result *result, const struct cpa_options *options)
+void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result)
 {
 	const struct cpa_peer_answer *as = result->as;
-	const struct cpa_peer *peer = as ? cpa_peer_find(options->as) : NULL;
 
 	cpa_json_key(json, "as");
 	if (!as) {
@@ -184,9 +179,9 @@ void cpa_plan_put_answer(
 		return;
 	}
 	cpa_json_object(json);
-	put_text(json, "system", peer->name);
-	put_text(json, "version", peer->version);
-	put_text(json, "backend", options->backend ? options->backend : peer->backends[0]);
+	put_text(json, "system", as->peer->name);
+	put_text(json, "version", as->peer->version);
+	put_text(json, "backend", as->backend);
 	put_text(json, "verdict", cpa_peer_verdict_name(as->verdict));
 	put_text(json, "stage", as->stage);
 	put_text(json, "error", as->error);

@@ -113,6 +113,8 @@ static void put_options_inputs(struct cpa_json *json, const struct cpa_options *
 	cpa_json_uint(json, o->seed);
 	put_string(json, "dtype", o->has_dtype ? cpa_dtype_name(o->dtype) : NULL);
 	put_string(json, "call", o->call_glob);
+	put_string(json, "as", o->as);
+	put_string(json, "backend", o->backend);
 }
 
 static void put_options(struct cpa_json *json, const struct cpa_options *o)
@@ -155,8 +157,6 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	put_positive(json, "rows", o->rows);
 	put_string(json, "arithmetic", o->arithmetic);
 	put_string(json, "fault", o->fault);
-	put_string(json, "as", o->as);
-	put_string(json, "backend", o->backend);
 	cpa_json_end_object(json);
 }
 
@@ -288,11 +288,8 @@ static void put_preamble(struct cpa_json *json, const struct cpa_result *r)
 	cpa_json_end_object(json);
 }
 
-static void put_result(struct cpa_json *json, const struct cpa_result *r,
-	const struct cpa_options *options)
+static void put_result(struct cpa_json *json, const struct cpa_result *r, bool plan)
 {
-	bool plan = options->command == CPA_COMMAND_PLAN;
-
 	cpa_json_object(json);
 	put_string(json, "file", r->file);
 	put_string(json, "call", r->call);
@@ -329,7 +326,7 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r,
 		} else {
 			cpa_json_null(json);
 		}
-		cpa_plan_put_answer(json, r, options);
+		cpa_plan_put_answer(json, r);
 	}
 	if (r->part)
 		cpa_check_put_json(json, r);
@@ -342,6 +339,7 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
 	struct cpa_summary sum = cpa_result_summary(list);
+	bool plan = options->command == CPA_COMMAND_PLAN;
 	struct cpa_json json;
 
 	cpa_json_init(&json, out, 2);
@@ -354,7 +352,7 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	cpa_json_key(&json, "results");
 	cpa_json_array(&json);
 	for (int i = 0; i < list->n; i++)
-		put_result(&json, &list->at[i], options);
+		put_result(&json, &list->at[i], plan);
 	cpa_json_end_array(&json);
 	cpa_json_key(&json, "summary");
 	cpa_json_object(&json);

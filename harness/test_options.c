@@ -105,6 +105,7 @@ static const struct bad bad_lines[] = {
 	{ PLAN "--as xdit --convert-to-fp32 no", "is of diffusers", "xdit has no such choice" },
 	{ PLAN "--as diffusers --convert-to-fp32 maybe", "unknown 'maybe'", "yes or no" },
 	{ PLAN "--as diffusers --tensor-parallel 0", "0 is outside 1 to 4096", "" },
+	{ PLAN "--as diffusers --format dot", "--as answers in words", "" },
 	{ VERIFY "--as diffusers", "verify takes no --as (plan does)", "" },
 	{ "cpattn list system", "list: unknown 'system'", "did you mean systems?" },
 	{ PLAN "--device ref", "plan takes no --device (verify does)", "" },

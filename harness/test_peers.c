@@ -15,8 +15,7 @@
 
 #define BF16 "S=64,H=8,D=8,dtype=bf16"
 
-/* ---- the configuration -----------------------------------------------------------------------
- */
+/* ---- the configuration ---------------------------------------------------------------- */
 
 /* Each is refused by its own rule, and by those above where it says so. */
 static const struct asked configs[] = {
@@ -103,8 +102,7 @@ static void rotation_and_tensor_parallelism_are_refused(void **state)
 	assert_string_equal(answer.error, "ValueError");
 }
 
-/* ---- the first forward
- * ------------------------------------------------------------------------- */
+/* ---- the first forward ---------------------------------------------------------------- */
 
 #define KEYS "S=64,H=8,D=8,dtype=bf16,key_lengths=50"
 #define PAIRS "S=64,H=8,D=8,dtype=bf16,mask=bool:1x1xQxK:3"
@@ -222,8 +220,7 @@ static void each_backend_is_taken_or_refused_by_name(void **state)
 	}
 }
 
-/* ---- head padding and shifted masks
- * ------------------------------------------------------------ */
+/* ---- head padding and shifted masks --------------------------------------------------- */
 
 /* Worked by hand for up to 16 ranks. */
 static void heads_that_padding_cannot_help_are_refused(void **state)
@@ -340,8 +337,7 @@ static void joint_tokens_are_short_by_their_sum(void **state)
 	check_all("diffusers", cases, 2);
 }
 
-/* ---- what works instead
- * ------------------------------------------------------------------------ */
+/* ---- what works instead --------------------------------------------------------------- */
 
 static const char *instead(const struct asked *asked)
 {
