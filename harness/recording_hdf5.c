@@ -12,9 +12,12 @@
 #include <hdf5.h>
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_STRING = 4096, MAX_STRINGS_NBYTES = 1 << 20 };
 
