@@ -115,12 +115,14 @@ enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, 
 
 /*
  * Large files are written on the disk, in this order, so that the disk can only be found full before the
- * long part: create; groups, attributes, and all datasets by cpa_h5_write_empty() or with their values;
- * reserve, which asks the disk for all of it; then boxes, each of an array that cpa_h5_array_open()
- * gives; finish, and cpa_h5_close().  path is overwritten; the caller makes it a temporary name.
+ * long part, and before HDF5 has something to lose: create; reserve, with the bytes that are expected;
+ * groups, attributes, and all datasets by cpa_h5_write_empty() or with their values; reserve once more, with
+ * 0 (as many as it is now); then boxes, each of an array that cpa_h5_array_open() gives; finish, and
+ * cpa_h5_close().  path is overwritten; the caller makes it a temporary name.
  */
 enum cpa_status cpa_h5_create_file(const char *path, struct cpa_h5 **file, struct cpa_error *error);
-enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, struct cpa_error *error);
+enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, uint64_t expected,
+	struct cpa_error *error);
 /* Like cpa_h5_read_box(), but writes. */
 enum cpa_status cpa_h5_write_box(const struct cpa_h5_array *array, const struct cpa_h5_box *box,
 	const void *src, struct cpa_error *error);

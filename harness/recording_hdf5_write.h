@@ -12,7 +12,7 @@ enum cpa_status cpa_h5_create(struct cpa_h5 **file, struct cpa_error *error)
 
 	if (!created)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	begin();
 	access = H5Pcreate(H5P_FILE_ACCESS);
 	H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
 	H5Pset_fapl_core(access, 1 << 20, 0);
@@ -210,7 +210,7 @@ enum cpa_status cpa_h5_create_file(const char *path, struct cpa_h5 **file, struc
 
 	if (!created)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	begin();
 	access = H5Pcreate(H5P_FILE_ACCESS);
 	H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
 #if H5_VERSION_GE(1, 10, 7)
@@ -247,7 +247,8 @@ void cpa_h5_write_empty(struct cpa_h5 *file, const char *path, enum cpa_h5_class
 	H5Tclose(type);
 }
 
-enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, struct cpa_error *error)
+enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, uint64_t expected,
+	struct cpa_error *error)
 {
 	enum cpa_status status = flushed(file, error);
 	hsize_t nbytes = 0;
@@ -257,6 +258,7 @@ enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, struct cpa
 		return status;
 	if (H5Fget_filesize(file->id, &nbytes) < 0)
 		return cpa_fail(error, CPA_EXTERNAL, "HDF5 cannot tell the size of %.600s", path);
+	nbytes = nbytes > expected ? nbytes : expected;
 	fd = open(path, O_RDWR);
 	reason = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)nbytes);
 	if (fd >= 0)

@@ -70,11 +70,17 @@ static enum cpa_status check_forms(const struct cpa_merge_call *call, struct cpa
 		const struct cpa_part *first = first_with(call, t);
 
 		if (!first && t <= V)
-			return cpa_fail(error, CPA_INVALID, "%s: no rank holds %s; expected q, k and v",
-				call->where, cpa_part_tensor_name(t));
+			return cpa_fail(error, CPA_INVALID, "%.200s: %s: no rank holds %s; expected q, k and "
+				"v", call->parts[0].file, call->where, cpa_part_tensor_name(t));
 		for (int i = 0; i < call->n && status == CPA_OK; i++)
 			if (call->parts[i].tensors[t].there)
 				status = same_form(&call->parts[i], first, t, error);
+		if (status == CPA_OK && t <= V && first->tensors[t].shape.dtype !=
+		    first_with(call, Q)->tensors[Q].shape.dtype)
+			return cpa_fail(error, CPA_INVALID, "%.200s: %s/%s is %s while q is %s; expected one type "
+				"for q, k and v", first->file, first->where, cpa_part_tensor_name(t),
+				cpa_dtype_name(first->tensors[t].shape.dtype),
+				cpa_dtype_name(first_with(call, Q)->tensors[Q].shape.dtype));
 	}
 	return status;
 }
@@ -99,14 +105,19 @@ static enum cpa_status find_sizes(struct cpa_merge_call *call, struct cpa_error 
 	p->Dv = first_with(call, V)->tensors[V].shape.D;
 	p->dtype = first_with(call, Q)->tensors[Q].shape.dtype;
 	p->lse = true;
-	if (first_with(call, K)->tensors[K].shape.D != p->D)
-		return cpa_fail(error, CPA_INVALID, "%s: vectors of k have %lld elements and those of q %lld; "
-			"expected as many", call->where,
-			(long long)first_with(call, K)->tensors[K].shape.D, (long long)p->D);
+	for (int t = K; t <= O; t++) {
+		const struct cpa_part *first = first_with(call, t);
+		const int64_t D = t == K ? p->D : p->Dv;
+
+		if (first && first->tensors[t].shape.D != D)
+			return cpa_fail(error, CPA_INVALID, "%.200s: %s/%s has vectors of %lld; expected %lld, as "
+				"those of %s", first->file, first->where, cpa_part_tensor_name(t),
+				(long long)first->tensors[t].shape.D, (long long)D, t == K ? "q" : "v");
+	}
 	if (p->B < 1 || p->Sq < 1 || p->Skv < 1 || p->Hq < 1 || p->Hkv < 1 || p->Hq % p->Hkv != 0)
-		return cpa_fail(error, CPA_INVALID, "%s: the ranks hold %lld batch items, %lld queries of %lld "
-			"heads and %lld keys of %lld heads; expected 1 or more, and query heads a multiple of key "
-			"heads", call->where, (long long)p->B, (long long)p->Sq, (long long)p->Hq,
+		return cpa_fail(error, CPA_INVALID, "%.200s: %s: the ranks hold %lld batch items, %lld queries "
+			"of %lld heads and %lld keys of %lld heads; expected 1 or more, and query heads a multiple "
+			"of key heads", call->parts[0].file, call->where, (long long)p->B, (long long)p->Sq, (long long)p->Hq,
 			(long long)p->Skv, (long long)p->Hkv);
 	return CPA_OK;
 }
@@ -483,20 +494,55 @@ static enum cpa_status plan(struct cpa_parts *parts, struct cpa_merge_call *call
 	return status;
 }
 
+/* Bytes of the datasets of a call, and something for what names them. */
+static uint64_t expected_nbytes(const struct cpa_merge_call *call)
+{
+	const int64_t *dims = call->mask.dims;
+	uint64_t nbytes = 1 << 16;
+	int64_t sizes[3];
+
+	for (int t = 0; t < CPA_PART_NTENSORS; t++) {
+		const struct cpa_part *first = first_with(call, t);
+		const uint64_t element = first ? cpa_dtype_nbytes(first->tensors[t].shape.dtype) : 0;
+
+		cpa_merge_sizes(call, t, sizes);
+		if (first && (t <= V || first->whole))
+			nbytes += (uint64_t)(sizes[0] * sizes[1] * sizes[2] * first->tensors[t].shape.D) * element;
+		for (int i = 0; i < call->n; i++) {
+			const struct cpa_recording_shape *shape = &call->parts[i].tensors[t].shape;
+
+			if (cpa_merge_keeps(&call->parts[i], t))
+				nbytes += (uint64_t)(shape->B * shape->S * shape->H * shape->D) * element + 4096;
+		}
+	}
+	if (call->masked)
+		nbytes += (uint64_t)(dims[0] * dims[1] * dims[2] * dims[3]) *
+			(call->mask.class == CPA_H5_FLOAT ? cpa_dtype_nbytes(call->mask.dtype) : 1);
+	return nbytes;
+}
+
 static enum cpa_status fill(struct cpa_merge_call *calls, int ncalls, const char *temporary,
 	struct cpa_error *error)
 {
 	struct cpa_h5 *out = NULL;
 	enum cpa_status status = cpa_h5_create_file(temporary, &out, error);
+	uint64_t nbytes = 0;
 
 	if (status != CPA_OK)
 		return status;
+	for (int i = 0; i < ncalls; i++)
+		nbytes += expected_nbytes(&calls[i]);
+	status = cpa_h5_reserve(out, temporary, nbytes, error);
+	if (status != CPA_OK) {
+		cpa_h5_close(out);
+		return status;
+	}
 	cpa_h5_write_string(out, "/", "format", "cpattn recording");
 	cpa_h5_write_integer(out, "/", "format_version", 1);
 	cpa_h5_write_group(out, "/calls");
 	for (int i = 0; i < ncalls; i++)
 		lay_out(&calls[i], out);
-	status = cpa_h5_reserve(out, temporary, error);
+	status = cpa_h5_reserve(out, temporary, 0, error);
 	for (int i = 0; i < ncalls && status == CPA_OK; i++)
 		status = cpa_merge_copy(&calls[i], out, error);
 	if (status == CPA_OK)

@@ -99,7 +99,7 @@ UNREACHABLE(void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int r
 	const uint8_t *data), )
 UNREACHABLE(void cpa_h5_write_empty(struct cpa_h5 *file, const char *path, enum cpa_h5_class class,
 	enum cpa_dtype dtype, int rank, const int64_t *dims), )
-UNREACHABLE(enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path,
+UNREACHABLE(enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, uint64_t expected,
 	struct cpa_error *error), CPA_UNSUPPORTED)
 UNREACHABLE(enum cpa_status cpa_h5_write_box(const struct cpa_h5_array *array,
 	const struct cpa_h5_box *box, const void *src, struct cpa_error *error), CPA_UNSUPPORTED)
