@@ -159,8 +159,8 @@ const char *cpa_probe_hidden_from(const struct cpa_problem *p, enum cpa_fill fil
 		{p->Hkv == p->Hq || p->Hkv == 1, "D06, D07: every map of query heads to key heads is the same; "
 			"say Hq=6,Hkv=3"},
 		{!rule->causal && !rule->window && !rule->documents && !rule->key_lengths &&
-			rule->mask.kind == CPA_MASK_NONE, "C04, D12: every query sees every key, so that their "
-			"order does not matter; say causal"},
+			rule->mask.kind == CPA_MASK_NONE, "A05, A06, C04, D12: every query sees every key, so "
+			"that no block is empty and their order does not matter; say causal"},
 		{fabs(p->scale * sqrt((double)p->D) - 1.0) < 1e-12, "C12: the scale is the default one; say "
 			"scale=0.3"},
 		{rule->mask.kind != CPA_MASK_NONE && (rule->mask.head == 0 || p->Hq == 1), "C11: the mask is the "
