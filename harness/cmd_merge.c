@@ -18,8 +18,8 @@ static int is_part(const struct dirent *entry)
 }
 
 /* The *.h5 of a directory; unfinished files have other names. */
-static enum cpa_status add_directory(struct cpa_parts *parts, const char *directory, const char *glob,
-	int *nfiles, struct cpa_error *error)
+static enum cpa_status add_directory(struct cpa_parts *parts, const char *directory,
+	const char *glob, int *nfiles, struct cpa_error *error)
 {
 	struct dirent **entries = NULL;
 	const int n = scandir(directory, &entries, is_part, alphasort);
@@ -28,14 +28,18 @@ static enum cpa_status add_directory(struct cpa_parts *parts, const char *direct
 	if (n < 0)
 		return cpa_fail(error, CPA_INVALID, "%.600s: %s", directory, strerror(errno));
 	if (n == 0)
-		status = cpa_fail(error, CPA_INVALID, "%.600s: a directory without *.h5 files; expected one for "
-			"each call and rank, as cpattn_record.py writes them", directory);
+		status = cpa_fail(error, CPA_INVALID,
+			"%.600s: a directory without *.h5 files; expected one for "
+			"each call and rank, as cpattn_record.py writes them",
+			directory);
 	for (int i = 0; i < n; i++) {
 		char path[4096];
-		const int length = snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
+		const int length = snprintf(
+			path, sizeof path, "%s/%s", directory, entries[i]->d_name);
 
 		if (status == CPA_OK && length >= (int)sizeof path)
-			status = cpa_fail(error, CPA_INVALID, "%.600s: the name is too long", directory);
+			status = cpa_fail(
+				error, CPA_INVALID, "%.600s: the name is too long", directory);
 		if (status == CPA_OK)
 			status = cpa_parts_add(parts, path, glob, error);
 		free(entries[i]);
@@ -85,8 +89,8 @@ int cpa_cmd_merge(const struct cpa_options *options)
 	if (stat(options->out, &about) != 0)
 		about.st_size = 0;
 	printf("%s: %d call%s of %d rank%s, from %d file%s, %.1f MB\n", options->out, ncalls,
-		ncalls == 1 ? "" : "s", world, world == 1 ? "" : "s", nfiles, nfiles == 1 ? "" : "s",
-		(double)about.st_size / 1e6);
+		ncalls == 1 ? "" : "s", world, world == 1 ? "" : "s", nfiles,
+		nfiles == 1 ? "" : "s", (double)about.st_size / 1e6);
 	printf("judge it with: cpattn check %s\n", options->out);
 	return 0;
 }

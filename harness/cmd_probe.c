@@ -10,7 +10,8 @@
 #include "harness/inputs.h"
 #include "harness/probe_file.h"
 
-/* ---- the problem ----------------------------------------------------------------------------- */
+/* ---- the problem -----------------------------------------------------------------------------
+ */
 
 /* The first call of the file that matches. */
 static enum cpa_status read_like(const struct cpa_options *o, struct cpa_recording *recording,
@@ -21,18 +22,19 @@ static enum cpa_status read_like(const struct cpa_options *o, struct cpa_recordi
 	int i = 0;
 
 	while (i < cpa_recording_ncalls(recording) && o->call_glob &&
-	       fnmatch(o->call_glob, cpa_recording_call_name(recording, i), 0) != 0)
+		fnmatch(o->call_glob, cpa_recording_call_name(recording, i), 0) != 0)
 		i++;
 	if (i == cpa_recording_ncalls(recording))
-		return cpa_fail(error, CPA_INVALID, "%.300s: no call matches --call %.200s", o->like,
-			o->call_glob);
+		return cpa_fail(error, CPA_INVALID, "%.300s: no call matches --call %.200s",
+			o->like, o->call_glob);
 	status = cpa_recording_call(recording, i, &call, error);
 	if (status == CPA_OK)
 		status = cpa_probe_like(call, o->seed, arena, problem, error);
 	return status;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------
+ */
 
 static enum cpa_status write_inputs(const struct cpa_options *o, const struct cpa_problem *p,
 	enum cpa_fill fill, struct cpa_error *error)
@@ -50,16 +52,18 @@ static enum cpa_status write_inputs(const struct cpa_options *o, const struct cp
 		if (nbytes < 8e9)
 			data[i] = malloc((size_t)nbytes + 1);
 		if (!data[i] && status == CPA_OK)
-			status = cpa_fail(error, CPA_NO_MEMORY, "%s takes %.3g bytes; expected at most 8e9, and "
-				"as much memory three times", cpa_tensor_name(tensors[i]), nbytes);
+			status = cpa_fail(error, CPA_NO_MEMORY,
+				"%s takes %.3g bytes; expected at most 8e9, and "
+				"as much memory three times",
+				cpa_tensor_name(tensors[i]), nbytes);
 	}
 	for (int i = 0; i < 3 && status == CPA_OK; i++)
 		cpa_inputs_fill(p, fill, o->seed, tensors[i], data[i]);
 	snprintf(source, sizeof source, "cpattn probe --fill %s --seed %llu", cpa_fill_name(fill),
 		(unsigned long long)o->seed);
 	if (status == CPA_OK)
-		status = cpa_recording_write(o->out, "00_probe", p, data[0], data[1], data[2], NULL, NULL, source,
-			error);
+		status = cpa_recording_write(o->out, "00_probe", p, data[0], data[1], data[2],
+			NULL, NULL, source, error);
 	for (int i = 0; i < 3; i++)
 		free(data[i]);
 	return status;
@@ -77,9 +81,11 @@ static void print(const struct cpa_options *o, const struct cpa_problem *p, enum
 		printf("%s  %s\n", i ? "" : "what these inputs cannot show:\n",
 			cpa_probe_hidden_from(p, fill, i));
 	printf("\nwhat to do:\n"
-	       "  1 read q, k, v and the rule of /calls/00_probe, give each rank its part as your system cuts\n"
+	       "  1 read q, k, v and the rule of /calls/00_probe, give each rank its part as "
+	       "your system cuts\n"
 	       "    it, and run the attention\n"
-	       "  2 record o and lse of every rank: cpattn_record.call(q, k, v, o, lse, tokens=...) of\n"
+	       "  2 record o and lse of every rank: cpattn_record.call(q, k, v, o, lse, "
+	       "tokens=...) of\n"
 	       "    cpattn_record.py on each of them, then cpattn merge RUN.d -o run.h5\n"
 	       "  3 cpattn check run.h5, and if it is wrong cpattn diagnose run.h5\n");
 }

@@ -1,5 +1,6 @@
 /*
- * recording_merge_copy.c - streams the tensors of the parts into a merged recording, a block at a time.
+ * recording_merge_copy.c - streams the tensors of the parts into a merged recording, a block at a
+ * time.
  *
  * Rows that a rank before has written are compared instead, bit for bit.
  */
@@ -13,23 +14,24 @@ enum { LSE = 4 };
 
 struct stream {
 	const struct cpa_merge_call *call;
-	int n, tensor;         /* the part that is read */
+	int n, tensor; /* the part that is read */
 	bool bhsd;
 	struct cpa_h5_array in, out;
 	int64_t sizes[3], D;
 	size_t element;
-	char *buffer, *other;  /* a block each */
-	unsigned char *held;   /* a bit for each row of out; NULL: all are fresh */
+	char *buffer, *other; /* a block each */
+	unsigned char *held; /* a bit for each row of out; NULL: all are fresh */
 };
 
-/* Stored rows of the part: batch item b, tokens t .. t+nt-1, heads h .. h+nh-1, and the ids that they have:
- * b, t + i tstride, h + i hstride. */
+/* Stored rows of the part: batch item b, tokens t .. t+nt-1, heads h .. h+nh-1, and the ids that
+ * they have: b, t + i tstride, h + i hstride. */
 struct piece {
 	int64_t b, t, nt, h, nh;
 	int64_t to_b, to_t, tstride, to_h, hstride;
 };
 
-/* ---- boxes ----------------------------------------------------------------------------------- */
+/* ---- boxes -----------------------------------------------------------------------------------
+ */
 
 static void set_axis(struct cpa_h5_box *box, int axis, int64_t start, int64_t n, int64_t stride)
 {
@@ -52,13 +54,15 @@ static struct cpa_h5_box box_of(const struct stream *s, const struct piece *p, b
 }
 
 /* Row i of a block: its token and head within the piece. */
-static void row_of(const struct stream *s, const struct piece *p, int64_t i, int64_t *t, int64_t *h)
+static void row_of(
+	const struct stream *s, const struct piece *p, int64_t i, int64_t *t, int64_t *h)
 {
 	*t = s->bhsd ? i % p->nt : i / p->nh;
 	*h = s->bhsd ? i / p->nt : i % p->nh;
 }
 
-static enum cpa_status read_piece(struct stream *s, const struct piece *p, struct cpa_error *error)
+static enum cpa_status read_piece(
+	struct stream *s, const struct piece *p, struct cpa_error *error)
 {
 	const struct cpa_part *part = &s->call->parts[s->n];
 	const struct cpa_h5_box box = box_of(s, p, false);
@@ -72,13 +76,15 @@ static enum cpa_status read_piece(struct stream *s, const struct piece *p, struc
 	if (bad < 0)
 		return CPA_OK;
 	row_of(s, p, bad / s->D, &t, &h);
-	return cpa_fail(error, CPA_INVALID, "%.200s: %s: token number %lld as stored (batch item %lld, head "
-		"%lld) holds a NaN or an infinity; expected finite numbers%s", part->file, s->in.where,
-		(long long)(p->t + t), (long long)p->b, (long long)(p->h + h),
-		s->tensor == LSE ? " or -inf" : "");
+	return cpa_fail(error, CPA_INVALID,
+		"%.200s: %s: token number %lld as stored (batch item %lld, head "
+		"%lld) holds a NaN or an infinity; expected finite numbers%s",
+		part->file, s->in.where, (long long)(p->t + t), (long long)p->b,
+		(long long)(p->h + h), s->tensor == LSE ? " or -inf" : "");
 }
 
-static enum cpa_status write_piece(struct stream *s, const struct piece *p, struct cpa_error *error)
+static enum cpa_status write_piece(
+	struct stream *s, const struct piece *p, struct cpa_error *error)
 {
 	const struct cpa_h5_box box = box_of(s, p, true);
 	enum cpa_status status = read_piece(s, p, error);
@@ -86,8 +92,8 @@ static enum cpa_status write_piece(struct stream *s, const struct piece *p, stru
 	return status == CPA_OK ? cpa_h5_write_box(&s->out, &box, s->buffer, error) : status;
 }
 
-static enum cpa_status differ(const struct stream *s, const struct piece *p, int64_t row,
-	struct cpa_error *error)
+static enum cpa_status differ(
+	const struct stream *s, const struct piece *p, int64_t row, struct cpa_error *error)
 {
 	const struct cpa_part *part = &s->call->parts[s->n], *other;
 	int64_t t, h;
@@ -95,13 +101,15 @@ static enum cpa_status differ(const struct stream *s, const struct piece *p, int
 	row_of(s, p, row, &t, &h);
 	const int64_t ids[3] = {p->to_b, p->to_t + t * p->tstride, p->to_h + h * p->hstride};
 	other = cpa_merge_holder(s->call, s->n + 1, s->tensor, ids);
-	return cpa_fail(error, CPA_INVALID, "%.200s: %s: token %lld (batch item %lld, head %lld) differs from what "
-		"rank %d held (%.200s); expected the same bits, as the ranks worked on one %s", part->file,
-		s->in.where, (long long)ids[1], (long long)ids[0], (long long)ids[2], other->rank, other->file,
-		cpa_part_tensor_name(s->tensor));
+	return cpa_fail(error, CPA_INVALID,
+		"%.200s: %s: token %lld (batch item %lld, head %lld) differs from what "
+		"rank %d held (%.200s); expected the same bits, as the ranks worked on one %s",
+		part->file, s->in.where, (long long)ids[1], (long long)ids[0], (long long)ids[2],
+		other->rank, other->file, cpa_part_tensor_name(s->tensor));
 }
 
-static enum cpa_status compare_piece(struct stream *s, const struct piece *p, struct cpa_error *error)
+static enum cpa_status compare_piece(
+	struct stream *s, const struct piece *p, struct cpa_error *error)
 {
 	const size_t row = (size_t)s->D * s->element;
 	const struct cpa_h5_box box = box_of(s, p, true);
@@ -115,14 +123,16 @@ static enum cpa_status compare_piece(struct stream *s, const struct piece *p, st
 	return status;
 }
 
-/* ---- fresh rows and held ones ---------------------------------------------------------------- */
+/* ---- fresh rows and held ones ----------------------------------------------------------------
+ */
 
 enum state { FRESH, HELD, MIXED };
 
 /* Of token i of the piece. */
 static enum state state_of(const struct stream *s, const struct piece *p, int64_t i)
 {
-	const int64_t row = (p->to_b * s->sizes[1] + p->to_t + i * p->tstride) * s->sizes[2] + p->to_h;
+	const int64_t row = (p->to_b * s->sizes[1] + p->to_t + i * p->tstride) * s->sizes[2] +
+		p->to_h;
 	int64_t n = 0;
 
 	for (int64_t h = 0; h < p->nh; h++)
@@ -136,8 +146,9 @@ static void mark(struct stream *s, const struct piece *p)
 		const int64_t t = p->to_t + i * p->tstride;
 
 		for (int64_t h = 0; h < p->nh; h++)
-			cpa_merge_set(s->held, (p->to_b * s->sizes[1] + t) * s->sizes[2] + p->to_h +
-				h * p->hstride);
+			cpa_merge_set(s->held,
+				(p->to_b * s->sizes[1] + t) * s->sizes[2] + p->to_h +
+					h * p->hstride);
 	}
 }
 
@@ -153,8 +164,8 @@ static struct piece tokens_of(const struct piece *p, int64_t first, int64_t n)
 
 static enum cpa_status place(struct stream *s, const struct piece *p, struct cpa_error *error);
 
-static enum cpa_status place_alike(struct stream *s, const struct piece *p, enum state state,
-	struct cpa_error *error)
+static enum cpa_status place_alike(
+	struct stream *s, const struct piece *p, enum state state, struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 
@@ -192,10 +203,12 @@ static enum cpa_status place(struct stream *s, const struct piece *p, struct cpa
 	return status;
 }
 
-/* ---- walking --------------------------------------------------------------------------------- */
+/* ---- walking ---------------------------------------------------------------------------------
+ */
 
 /* A box of stored rows, in blocks of tokens. */
-static enum cpa_status place_blocks(struct stream *s, const struct piece *p, struct cpa_error *error)
+static enum cpa_status place_blocks(
+	struct stream *s, const struct piece *p, struct cpa_error *error)
 {
 	const int64_t row = p->nh * s->D * (int64_t)s->element;
 	const int64_t per = row < CPA_H5_BLOCK_NBYTES ? CPA_H5_BLOCK_NBYTES / row : 1;
@@ -210,8 +223,8 @@ static enum cpa_status place_blocks(struct stream *s, const struct piece *p, str
 }
 
 /* Rows of spans: batch item by batch item, tokens x heads. */
-static enum cpa_status place_spans(struct stream *s, const struct cpa_part_tensor *it,
-	struct cpa_error *error)
+static enum cpa_status place_spans(
+	struct stream *s, const struct cpa_part_tensor *it, struct cpa_error *error)
 {
 	const struct cpa_recording_axis *tokens = &it->axes[1], *heads = &it->axes[2];
 	enum cpa_status status = CPA_OK;
@@ -243,14 +256,18 @@ static enum cpa_status place_spans(struct stream *s, const struct cpa_part_tenso
 }
 
 /* All that is stored, padding included, as it lies. */
-static enum cpa_status place_all(struct stream *s, const struct cpa_part_tensor *it,
-	struct cpa_error *error)
+static enum cpa_status place_all(
+	struct stream *s, const struct cpa_part_tensor *it, struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 
 	for (int64_t b = 0; b < it->shape.B && status == CPA_OK; b++) {
-		const struct piece p = {.b = b, .nt = it->shape.S, .nh = it->shape.H, .to_b = b,
-			.tstride = 1, .hstride = 1};
+		const struct piece p = {.b = b,
+			.nt = it->shape.S,
+			.nh = it->shape.H,
+			.to_b = b,
+			.tstride = 1,
+			.hstride = 1};
 
 		if (p.nt > 0 && p.nh > 0)
 			status = place_blocks(s, &p, error);
@@ -258,7 +275,8 @@ static enum cpa_status place_all(struct stream *s, const struct cpa_part_tensor 
 	return status;
 }
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- files -----------------------------------------------------------------------------------
+ */
 
 enum cpa_status cpa_merge_open(const struct cpa_part *part, const char *name,
 	struct cpa_recording **recording, struct cpa_h5_array *array, struct cpa_error *error)
@@ -296,8 +314,8 @@ static enum cpa_status copy_part(struct stream *s, bool by_ids, struct cpa_error
 	const struct cpa_part *part = &s->call->parts[s->n];
 	const struct cpa_part_tensor *it = &part->tensors[s->tensor];
 	struct cpa_recording *recording;
-	enum cpa_status status = cpa_merge_open(part, cpa_part_tensor_name(s->tensor), &recording, &s->in,
-		error);
+	enum cpa_status status = cpa_merge_open(
+		part, cpa_part_tensor_name(s->tensor), &recording, &s->in, error);
 	size_t row = (size_t)(it->shape.H * it->shape.D) * cpa_dtype_nbytes(it->shape.dtype);
 
 	if (status != CPA_OK)
@@ -309,7 +327,8 @@ static enum cpa_status copy_part(struct stream *s, bool by_ids, struct cpa_error
 	s->buffer = malloc(row);
 	s->other = by_ids ? malloc(row) : NULL;
 	if (!unchanged(s, it))
-		status = cpa_fail(error, CPA_INVALID, "%.200s: changed while it was read", part->file);
+		status = cpa_fail(
+			error, CPA_INVALID, "%.200s: changed while it was read", part->file);
 	else if (!s->buffer || (by_ids && !s->other))
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory");
 	else
@@ -322,8 +341,8 @@ static enum cpa_status copy_part(struct stream *s, bool by_ids, struct cpa_error
 }
 
 /* The global q, k or v. */
-static enum cpa_status copy_input(const struct cpa_merge_call *call, int tensor, struct cpa_h5 *out,
-	struct cpa_error *error)
+static enum cpa_status copy_input(const struct cpa_merge_call *call, int tensor,
+	struct cpa_h5 *out, struct cpa_error *error)
 {
 	struct stream s = {.call = call, .tensor = tensor};
 	char path[CPA_H5_WHERE];
@@ -346,8 +365,8 @@ static enum cpa_status copy_input(const struct cpa_merge_call *call, int tensor,
 }
 
 /* What one rank held, as it lies; of a whole call the outputs. */
-static enum cpa_status copy_held(const struct cpa_merge_call *call, int n, int tensor, struct cpa_h5 *out,
-	struct cpa_error *error)
+static enum cpa_status copy_held(const struct cpa_merge_call *call, int n, int tensor,
+	struct cpa_h5 *out, struct cpa_error *error)
 {
 	const struct cpa_part *part = &call->parts[n];
 	struct stream s = {.call = call, .n = n, .tensor = tensor};
@@ -367,8 +386,8 @@ static enum cpa_status copy_held(const struct cpa_merge_call *call, int n, int t
 	return status;
 }
 
-enum cpa_status cpa_merge_copy(const struct cpa_merge_call *call, struct cpa_h5 *out,
-	struct cpa_error *error)
+enum cpa_status cpa_merge_copy(
+	const struct cpa_merge_call *call, struct cpa_h5 *out, struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 
@@ -377,7 +396,8 @@ enum cpa_status cpa_merge_copy(const struct cpa_merge_call *call, struct cpa_h5 
 	for (int i = 0; i < call->n; i++)
 		for (int t = 0; t < CPA_PART_NTENSORS && status == CPA_OK; t++)
 			if (cpa_merge_keeps(&call->parts[i], t) ||
-			    (t >= 3 && call->parts[i].whole && call->parts[i].tensors[t].there))
+				(t >= 3 && call->parts[i].whole &&
+					call->parts[i].tensors[t].there))
 				status = copy_held(call, i, t, out, error);
 	return status == CPA_OK && call->masked ? cpa_merge_copy_mask(call, out, error) : status;
 }

@@ -31,7 +31,8 @@ int64_t cpa_part_id(const struct cpa_recording_axis *axis, int64_t i)
 	return -1;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* ---- tensors ---------------------------------------------------------------------------------
+ */
 
 /* Entries 0 .. n-1. */
 static enum cpa_status all_of(struct cpa_arena *arena, int64_t n, struct cpa_recording_axis *axis,
@@ -55,19 +56,21 @@ static enum cpa_status survey_axis(struct cpa_recording *recording, const struct
 
 	axis->limit = max_ids;
 	cpa_recording_join(axis->where, dataset, '@', axis->name);
-	if (part->whole || (!required &&
-	    !cpa_h5_attribute_exists(recording->file, dataset, axis->name) &&
-	    !cpa_h5_attribute_exists(recording->file, part->where, axis->name)))
+	if (part->whole ||
+		(!required && !cpa_h5_attribute_exists(recording->file, dataset, axis->name) &&
+			!cpa_h5_attribute_exists(recording->file, part->where, axis->name)))
 		return all_of(&recording->arena, stored, axis, error);
 	status = cpa_recording_axis_read(recording, part->where, dataset, required, axis, error);
 	if (status == CPA_OK && axis->total != stored)
-		return cpa_recording_refuse(error, axis->where, "says %lld %s; expected %lld, what %s has",
-			(long long)axis->total, axis->name, (long long)stored, dataset);
+		return cpa_recording_refuse(error, axis->where,
+			"says %lld %s; expected %lld, what %s has", (long long)axis->total,
+			axis->name, (long long)stored, dataset);
 	return status;
 }
 
 static enum cpa_status survey_tensor(struct cpa_recording *recording,
-	const struct cpa_recording_entry *entry, struct cpa_part *part, int n, struct cpa_error *error)
+	const struct cpa_recording_entry *entry, struct cpa_part *part, int n,
+	struct cpa_error *error)
 {
 	struct cpa_part_tensor *tensor = &part->tensors[n];
 	char dataset[CPA_H5_WHERE];
@@ -75,19 +78,21 @@ static enum cpa_status survey_tensor(struct cpa_recording *recording,
 	enum cpa_status status;
 
 	cpa_recording_join(dataset, part->where, '/', tensor_names[n]);
-	status = cpa_recording_tensor(recording, entry, part->where, tensor_names[n], &array,
-		&tensor->shape, error);
+	status = cpa_recording_tensor(
+		recording, entry, part->where, tensor_names[n], &array, &tensor->shape, error);
 	if (status != CPA_OK)
 		return status;
 	cpa_h5_array_close(&array);
 	if (tensor->shape.D < 1)
-		return cpa_recording_refuse(error, dataset, "has vectors of 0; expected 1 or more");
+		return cpa_recording_refuse(
+			error, dataset, "has vectors of 0; expected 1 or more");
 	const int64_t stored[3] = {tensor->shape.B, tensor->shape.S, tensor->shape.H};
 	for (int i = 0; i < 3 && status == CPA_OK; i++) {
 		static const char *const names[3] = {"batches", "tokens", "heads"};
 
 		tensor->axes[i].name = names[i];
-		status = survey_axis(recording, part, dataset, i == 1, stored[i], &tensor->axes[i], error);
+		status = survey_axis(
+			recording, part, dataset, i == 1, stored[i], &tensor->axes[i], error);
 	}
 	tensor->there = true;
 	return status;
@@ -111,14 +116,16 @@ static enum cpa_status survey_mask_axes(struct cpa_recording *recording, struct 
 			continue;
 		status = cpa_recording_axis_read(recording, dataset, dataset, true, axis, error);
 		if (status == CPA_OK && axis->total != mask->dims[i])
-			return cpa_recording_refuse(error, axis->where, "says %lld; expected %lld, what the "
-				"mask has", (long long)axis->total, (long long)mask->dims[i]);
+			return cpa_recording_refuse(error, axis->where,
+				"says %lld; expected %lld, what the "
+				"mask has",
+				(long long)axis->total, (long long)mask->dims[i]);
 	}
 	return status;
 }
 
-static enum cpa_status survey_mask(struct cpa_recording *recording, struct cpa_part *part,
-	struct cpa_error *error)
+static enum cpa_status survey_mask(
+	struct cpa_recording *recording, struct cpa_part *part, struct cpa_error *error)
 {
 	struct cpa_part_mask *mask = &part->mask;
 	char dataset[CPA_H5_WHERE];
@@ -127,15 +134,19 @@ static enum cpa_status survey_mask(struct cpa_recording *recording, struct cpa_p
 
 	cpa_recording_join(dataset, part->where, '/', "mask");
 	if (cpa_h5_object(recording->file, dataset) != CPA_H5_DATASET)
-		return cpa_recording_refuse(error, dataset, "not a dataset; expected truth values or floats");
+		return cpa_recording_refuse(
+			error, dataset, "not a dataset; expected truth values or floats");
 	status = cpa_h5_array_open(recording->file, dataset, NULL, &array, error);
 	if (status != CPA_OK)
 		return status;
 	cpa_h5_array_close(&array);
-	if ((array.class != CPA_H5_FLOAT && array.class != CPA_H5_INTEGER && array.class != CPA_H5_TRUTH) ||
-	    array.rank < 1 || array.rank > 4)
-		return cpa_recording_refuse(error, dataset, "has %d dimensions of type %s; expected 1 to 4 of "
-			"truth values or floats", array.rank, array.type);
+	if ((array.class != CPA_H5_FLOAT && array.class != CPA_H5_INTEGER &&
+		    array.class != CPA_H5_TRUTH) ||
+		array.rank < 1 || array.rank > 4)
+		return cpa_recording_refuse(error, dataset,
+			"has %d dimensions of type %s; expected 1 to 4 of "
+			"truth values or floats",
+			array.rank, array.type);
 	mask->class = array.class;
 	mask->dtype = array.dtype;
 	mask->rank = array.rank;
@@ -159,7 +170,8 @@ static enum cpa_status survey_part(struct cpa_recording *recording,
 	return status;
 }
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- calls -----------------------------------------------------------------------------------
+ */
 
 static struct cpa_part *add(struct cpa_parts *parts)
 {
@@ -189,11 +201,13 @@ static enum cpa_status survey_ranks(struct cpa_recording *recording,
 	snprintf(ranks, sizeof ranks, "%s/ranks", entry->where);
 	status = cpa_recording_group(recording, ranks, &links, error);
 	if (status == CPA_OK)
-		status = cpa_recording_integers(recording, ranks, "world_size", false, 1, &world, &present,
-			error);
+		status = cpa_recording_integers(
+			recording, ranks, "world_size", false, 1, &world, &present, error);
 	if (status == CPA_OK && (world < 1 || world > CPA_H5_MAX_NAMES))
-		return cpa_recording_refuse(error, ranks, "world_size is %s; expected the number of ranks of "
-			"the run", present ? "out of range" : "missing");
+		return cpa_recording_refuse(error, ranks,
+			"world_size is %s; expected the number of ranks of "
+			"the run",
+			present ? "out of range" : "missing");
 	for (int i = 0; i < links.n && status == CPA_OK; i++) {
 		const int64_t rank = cpa_recording_rank_number(links.at[i]);
 		struct cpa_part *part;
@@ -201,8 +215,10 @@ static enum cpa_status survey_ranks(struct cpa_recording *recording,
 		if (rank == -1)
 			continue;
 		if (rank < 0 || rank >= world)
-			return cpa_fail(error, CPA_INVALID, "%s/%.60s: expected a rank of 0 to %lld, in "
-				"decimal without leading zeros", ranks, links.at[i], (long long)world - 1);
+			return cpa_fail(error, CPA_INVALID,
+				"%s/%.60s: expected a rank of 0 to %lld, in "
+				"decimal without leading zeros",
+				ranks, links.at[i], (long long)world - 1);
 		if (!(part = add(parts)))
 			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
 		part->file = file;
@@ -227,10 +243,12 @@ static enum cpa_status survey_call(struct cpa_recording *recording, int i, const
 	if (status != CPA_OK)
 		return status;
 	if (whole && cpa_recording_has(&entry->links, "ranks"))
-		return cpa_recording_refuse(error, entry->where, "holds q, k, v and ranks: it has been merged "
+		return cpa_recording_refuse(error, entry->where,
+			"holds q, k, v and ranks: it has been merged "
 			"already; expected what ranks recorded on their own");
 	if (!whole && !cpa_recording_has(&entry->links, "ranks"))
-		return cpa_recording_refuse(error, entry->where, "holds neither q nor ranks; expected what a "
+		return cpa_recording_refuse(error, entry->where,
+			"holds neither q nor ranks; expected what a "
 			"rank recorded");
 	if (!whole)
 		return survey_ranks(recording, entry, file, parts, error);
@@ -244,14 +262,15 @@ static enum cpa_status survey_call(struct cpa_recording *recording, int i, const
 	return survey_part(recording, entry, part, error);
 }
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- files -----------------------------------------------------------------------------------
+ */
 
 /* The lists that were made from the file outlive it. */
-static enum cpa_status keep_arena(struct cpa_parts *parts, struct cpa_recording *recording,
-	struct cpa_error *error)
+static enum cpa_status keep_arena(
+	struct cpa_parts *parts, struct cpa_recording *recording, struct cpa_error *error)
 {
-	struct cpa_arena *arenas = realloc(parts->arenas,
-		((size_t)parts->narenas + 1) * sizeof *arenas);
+	struct cpa_arena *arenas = realloc(
+		parts->arenas, ((size_t)parts->narenas + 1) * sizeof *arenas);
 
 	if (!arenas)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
@@ -266,11 +285,12 @@ static enum cpa_status in_file(const char *file, enum cpa_status status, struct 
 {
 	struct cpa_error inner = *error;
 
-	return status == CPA_OK ? CPA_OK : cpa_fail(error, status, "%.300s: %s", file, inner.text);
+	return status == CPA_OK ? CPA_OK
+				: cpa_fail(error, status, "%.300s: %s", file, inner.text);
 }
 
-enum cpa_status cpa_parts_add(struct cpa_parts *parts, const char *path, const char *glob,
-	struct cpa_error *error)
+enum cpa_status cpa_parts_add(
+	struct cpa_parts *parts, const char *path, const char *glob, struct cpa_error *error)
 {
 	struct cpa_recording *recording;
 	enum cpa_status status = cpa_recording_open(path, &recording, error);
@@ -302,13 +322,16 @@ void cpa_parts_look(struct cpa_recording *recording, int i)
 	struct cpa_error ignored;
 
 	if (survey_call(recording, i, "", &parts, &ignored) == CPA_OK && parts.n > 0 &&
-	    !parts.at[0].whole) {
+		!parts.at[0].whole) {
 		const struct cpa_part *part = &parts.at[0];
 
 		entry->call.problem = (struct cpa_problem){.B = part->tensors[0].shape.B,
-			.Sq = part->tensors[0].shape.S, .Skv = part->tensors[1].shape.S,
-			.Hq = part->tensors[0].shape.H, .Hkv = part->tensors[1].shape.H,
-			.D = part->tensors[0].shape.D, .Dv = part->tensors[2].shape.D};
+			.Sq = part->tensors[0].shape.S,
+			.Skv = part->tensors[1].shape.S,
+			.Hq = part->tensors[0].shape.H,
+			.Hkv = part->tensors[1].shape.H,
+			.D = part->tensors[0].shape.D,
+			.Dv = part->tensors[2].shape.D};
 		(void)cpa_recording_say_call(recording, entry, &ignored);
 		if (cpa_recording_has(&entry->links, "config"))
 			(void)cpa_recording_config(recording, entry, 0, &ignored);
@@ -321,8 +344,9 @@ static int by_call_and_rank(const void *a, const void *b)
 	const struct cpa_part *x = a, *y = b;
 	const int calls = strcmp(x->call, y->call);
 
-	return calls ? calls : x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank)
-						  : strcmp(x->file, y->file);
+	return calls		     ? calls
+		: x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank)
+				     : strcmp(x->file, y->file);
 }
 
 void cpa_parts_sort(struct cpa_parts *parts)
@@ -340,14 +364,16 @@ void cpa_parts_fini(struct cpa_parts *parts)
 	*parts = (struct cpa_parts){0};
 }
 
-/* ---- what is said of the call ---------------------------------------------------------------- */
+/* ---- what is said of the call ----------------------------------------------------------------
+ */
 
 /* String attributes that no rule reads (model, layer, note, ...) are carried along. */
-static enum cpa_status read_texts(struct cpa_recording *recording, const struct cpa_recording_entry *entry,
-	struct cpa_part *part, struct cpa_error *error)
+static enum cpa_status read_texts(struct cpa_recording *recording,
+	const struct cpa_recording_entry *entry, struct cpa_part *part, struct cpa_error *error)
 {
 	const struct cpa_h5_names *names = &entry->attributes;
-	const char **texts = cpa_arena_alloc(&recording->arena, (2 * (size_t)names->n + 1) * sizeof *texts);
+	const char **texts = cpa_arena_alloc(
+		&recording->arena, (2 * (size_t)names->n + 1) * sizeof *texts);
 
 	for (int i = 0; texts && i < names->n; i++) {
 		struct cpa_h5_array array;
@@ -355,11 +381,12 @@ static enum cpa_status read_texts(struct cpa_recording *recording, const struct 
 
 		if (strcmp(names->at[i], "layout") == 0 || strcmp(names->at[i], "dtype") == 0)
 			continue;
-		status = cpa_h5_array_open(recording->file, entry->where, names->at[i], &array, error);
+		status = cpa_h5_array_open(
+			recording->file, entry->where, names->at[i], &array, error);
 		if (status == CPA_OK && array.class == CPA_H5_STRING && array.count == 1) {
 			texts[2 * part->ntexts] = names->at[i];
-			status = cpa_h5_read_strings(&array, &recording->arena,
-				&texts[2 * part->ntexts + 1], error);
+			status = cpa_h5_read_strings(
+				&array, &recording->arena, &texts[2 * part->ntexts + 1], error);
 			part->ntexts++;
 		}
 		if (status != CPA_OK)
@@ -382,9 +409,10 @@ static enum cpa_status say(struct cpa_recording *recording, struct cpa_recording
 	if (status == CPA_OK && cpa_recording_has(&entry->links, "config"))
 		status = cpa_recording_config(recording, entry, part->world, error);
 	if (status == CPA_OK && (entry->call.has_positions || entry->unsupported.n > 0))
-		status = cpa_recording_refuse(error, entry->where, "has %s, which merging does not carry; "
-			"record q and k as attention takes them", entry->call.has_positions
-			? "positions" : entry->unsupported.at);
+		status = cpa_recording_refuse(error, entry->where,
+			"has %s, which merging does not carry; "
+			"record q and k as attention takes them",
+			entry->call.has_positions ? "positions" : entry->unsupported.at);
 	if (status == CPA_OK)
 		status = read_texts(recording, entry, part, error);
 	part->said = entry->call;

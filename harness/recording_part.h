@@ -1,9 +1,9 @@
 /*
- * recording_part.h - what one rank recorded of one call, in a file of its own, before merging.  Private
- * to recording*.c and the command merge.
+ * recording_part.h - what one rank recorded of one call, in a file of its own, before merging.
+ * Private to recording*.c and the command merge.
  *
- * A part is a call without q, k, v, whose ranks/<r>/ holds the q, k, v, mask, o and lse of rank r; or,
- * of a run on one rank, a whole call.  data/README.md has the encodings.
+ * A part is a call without q, k, v, whose ranks/<r>/ holds the q, k, v, mask, o and lse of rank
+ * r; or, of a run on one rank, a whole call.  data/README.md has the encodings.
  */
 #ifndef CPA_RECORDING_PART_H
 #define CPA_RECORDING_PART_H
@@ -24,10 +24,10 @@ struct cpa_part_mask {
 	bool there;
 	enum cpa_h5_class class;
 	enum cpa_dtype dtype; /* of FLOAT */
-	int rank;             /* axes stored */
+	int rank; /* axes stored */
 	int64_t dims[4];
 	struct cpa_recording_axis axes[4]; /* batches, heads, tokens, keys; where `said` */
-	bool said[4];                      /* else it is the whole axis, or one element for all of it */
+	bool said[4]; /* else it is the whole axis, or one element for all of it */
 };
 
 struct cpa_part {
@@ -38,7 +38,8 @@ struct cpa_part {
 	char where[CPA_H5_WHERE / 2 + 40]; /* the group that holds the tensors */
 	struct cpa_part_tensor tensors[CPA_PART_NTENSORS];
 	struct cpa_part_mask mask;
-	/* Once cpa_parts_say() was asked: what the file says about the call, for the sizes of the run. */
+	/* Once cpa_parts_say() was asked: what the file says about the call, for the sizes of the
+	 * run. */
 	struct cpa_call said;
 	const char *const *texts; /* [2 ntexts] further string attributes and their values */
 	int ntexts;
@@ -53,22 +54,23 @@ struct cpa_parts {
 };
 
 /* Adds the parts of the calls in `path` whose name matches glob (NULL: all). */
-enum cpa_status cpa_parts_add(struct cpa_parts *parts, const char *path, const char *glob,
-	struct cpa_error *error);
+enum cpa_status cpa_parts_add(
+	struct cpa_parts *parts, const char *path, const char *glob, struct cpa_error *error);
 void cpa_parts_sort(struct cpa_parts *parts);
 /* Fills part->said for a call of these sizes and dtype. */
 enum cpa_status cpa_parts_say(struct cpa_parts *parts, struct cpa_part *part,
 	const struct cpa_problem *sizes, struct cpa_error *error);
 void cpa_parts_fini(struct cpa_parts *parts);
 
-/* The same, of a file that is open, for the child process that looks first: verdicts do not matter. */
+/* The same, of a file that is open, for the child process that looks first: verdicts do not
+ * matter. */
 void cpa_parts_look(struct cpa_recording *recording, int i);
 
 /* id of stored entry i of an axis; -1: padding. */
 int64_t cpa_part_id(const struct cpa_recording_axis *axis, int64_t i);
 
 /* Joins parts of a run, sorted, into one recording at path: see recording_merge.c. */
-enum cpa_status cpa_parts_merge(struct cpa_parts *parts, const char *path, int *ncalls,
-	struct cpa_error *error);
+enum cpa_status cpa_parts_merge(
+	struct cpa_parts *parts, const char *path, int *ncalls, struct cpa_error *error);
 
 #endif
