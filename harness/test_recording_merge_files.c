@@ -110,13 +110,37 @@ static void malformed_files_are_refused(void **state)
 	clear(run);
 }
 
-/* Bytes of a part changed at random: refused or not, but never a crash and never a half file. */
+/* Bytes of the file changed one at a time; some are cut short. */
+static void merge_damaged(const char *name, const char *bytes, size_t nbytes)
+{
+	for (uint64_t seed = 1; seed <= 300; seed++) {
+		const size_t at = mix(seed) % nbytes;
+		struct cpa_error error;
+		FILE *file = fopen(name, "wb");
+
+		if (!file)
+			_exit(2);
+		fwrite(bytes, 1, at, file);
+		if (seed % 7) {
+			fputc((int)(mix(seed + 1000) & 0xff), file);
+			fwrite(bytes + at + 1, 1, nbytes - at - 1, file);
+		}
+		fclose(file);
+		if (merge(&error) != CPA_OK && strlen(error.text) < 10)
+			_exit(3);
+	}
+	_exit(0);
+}
+
+/* Refused or not, but never a crash.  In a process of its own, as HDF5 leaks memory on some of them. */
 static void damaged_parts_do_no_harm(void **state)
 {
 	const struct ids all = {4, {0, 1, 2, 3}};
 	char name[200], bytes[20000];
+	int status = -1;
 	size_t nbytes;
 	FILE *file;
+	pid_t child;
 
 	(void)state;
 	write_part(&four, "00_a", 0, 1, &all, &all, NULL);
@@ -125,21 +149,12 @@ static void damaged_parts_do_no_harm(void **state)
 	assert_non_null(file);
 	nbytes = fread(bytes, 1, sizeof bytes, file);
 	fclose(file);
-	for (uint64_t seed = 1; seed <= 300; seed++) {
-		struct cpa_error error;
-		const size_t at = mix(seed) % nbytes;
-		const char old = bytes[at];
-
-		bytes[at] = (char)mix(seed + 1000);
-		file = fopen(name, "wb");
-		assert_non_null(file);
-		/* Some are cut short. */
-		fwrite(bytes, 1, seed % 7 ? nbytes : at, file);
-		fclose(file);
-		bytes[at] = old;
-		if (merge(&error) != CPA_OK)
-			assert_true(strlen(error.text) > 10);
-	}
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		merge_damaged(name, bytes, nbytes);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
 	clear(run);
 }
 
@@ -258,9 +273,9 @@ static void memory_stays_bounded_however_large_the_run(void **state)
 #ifdef __SANITIZE_ADDRESS__
 	const int64_t ntokens = 256; /* freed memory is kept for a while: nothing to measure */
 #else
-	const int64_t ntokens = 4608; /* 302 MB of parts */
+	const int64_t ntokens = 9216; /* 302 MB of parts, 38 MB a tensor */
 #endif
-	struct cpa_span span = {4 * ntokens - 3, 1, 1, 1};
+	struct cpa_span span = {2 * ntokens - 3, 1, 1, 1};
 	const struct cpa_spans last = {&span, 1, 1};
 	struct cpa_recording *recording = NULL;
 	struct cpa_error error;
@@ -268,20 +283,20 @@ static void memory_stays_bounded_however_large_the_run(void **state)
 	long peak;
 
 	(void)state;
-	for (int r = 0; r < 4; r++)
-		write_large(r, 4, ntokens);
+	for (int r = 0; r < 2; r++)
+		write_large(r, 2, ntokens);
 	peak = merge_apart();
 	assert_true(peak > 0);
 #ifndef __SANITIZE_ADDRESS__
-	if (peak > 64 << 10)
-		fail_msg("%ld kB to merge 302 MB; expected at most 64 MB", peak);
+	if (peak > 40 << 10)
+		fail_msg("%ld kB to merge 302 MB; expected at most 40 MB", peak);
 #endif
 	assert_int_equal(cpa_recording_open(out, &recording, &error), CPA_OK);
 	assert_int_equal(cpa_recording_read(recording, 0, "v", (struct cpa_range){0, 1}, &last,
 				 CPA_DTYPE_FP32, found, &error),
 		CPA_OK);
 	for (int i = 0; i < 8 * 128; i++)
-		assert_true(found[i] == (float)(4 * ntokens - 3) + 0.25f);
+		assert_true(found[i] == (float)(2 * ntokens - 3) + 0.25f);
 	cpa_recording_close(recording);
 	clear(run);
 	unlink(out);
