@@ -61,7 +61,10 @@ class _Array:
                 import torch
 
                 value = value.contiguous().view(torch.int16)
-            value = value.numpy()
+            try:
+                value = value.numpy()
+            except TypeError:  # float8 and others that numpy lacks
+                raise RecordError(f"{name} holds {value.dtype}; expected float64, float32, float16 or bfloat16") from None
         value = np.asarray(value)
         if value.dtype.name == "bfloat16":  # of ml_dtypes
             value, self.bf16 = value.view(np.uint16), True
@@ -480,7 +483,7 @@ def _key_heads(table, sizes):
     if group and sizes["Hq"] == group * sizes["Hkv"] and all(
         ids[i] // group == ids[i - i % group] // group and ids[i] % group == i % group for i in range(len(ids))
     ):
-        return ids[::group] if group == 1 else [i // group for i in ids[::group]]
+        return [i // group for i in ids[::group]]
     raise RecordError(f"which key heads go with the query heads {ids} cannot be told; say kv_heads")
 
 

@@ -427,6 +427,12 @@ class Sdpa(Case):
         self.merged()
         self.checked()
 
+    def test_other_types_are_refused(self):
+        x = self.make(1, 5, 2, 8)
+        for kind in (torch.float8_e4m3fn, torch.int32, torch.complex64):
+            with record(self.run_d + str(kind), None), self.assertRaisesRegex(RecordError, "q holds"):
+                call(x.to(kind), x, x)
+
     def test_calls_by_hand_take_tensors(self):
         x = self.make(1, 5, 2, 8, dtype=torch.float16)
         o, lse = attention(*(x.numpy(),) * 3, 8**-0.5)
