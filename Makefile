@@ -28,6 +28,10 @@ NCCL ?= auto
 CUDNN ?= auto
 SIMGRID ?= auto
 
+# Of test-record.
+PYTHON ?= python3
+TORCH ?= auto
+
 ALL_MODES := release debug asan ubsan tsan fuzz
 ifeq ($(filter $(ALL_MODES),$(MODE)),)
 $(error MODE=$(MODE): expected one of $(ALL_MODES))
@@ -334,10 +338,17 @@ else
 test: $(RUNS)
 	$(if $(LEFT_OUT),@echo "left out without HDF5 or cJSON: $(LEFT_OUT)")
 	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps and leave out MPI=0")
+	@echo "cpattn_record.py is not tested here: make test-record does, in a Python environment of its own"
 	@cat $(RUNS:run/%=$(BUILD)/%.result) | awk '{ passed += $$1; failed += $$2; skipped += $$3 } \
 		END { printf "%d passed, %d failed", passed, failed; if (skipped) printf ", %d skipped", skipped; \
 		print ""; exit failed > 0 }'
 endif
+
+# The recorder is Python: its tests need h5py, and PyTorch for all of them, so they are asked for by name.
+.PHONY: test-record
+test-record: $(B)/cpattn
+	$(needs_hdf5)
+	@CPATTN='$(abspath $(B)/cpattn)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' sh harness/test_record.sh $(BUILD)
 
 # ---- installation --------------------------------------------------------------------------------
 
@@ -347,7 +358,8 @@ COMPLETION = $(D)/share/bash-completion/completions/cpattn
 
 install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -d $(D)/bin $(D)/lib/pkgconfig $(dir $(COMPLETION)) $(D)/share/doc/cpattn \
-		$(D)/share/cpattn/recordings/peers $(D)/share/cpattn/models $(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
+		$(D)/share/cpattn/recordings/peers $(D)/share/cpattn/models $(D)/share/cpattn/python \
+		$(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
 	install -m 755 $(B)/cpattn $(D)/bin
 	install -m 644 $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION) $(D)/lib
 	ln -sf libcpattn.so.$(SOVERSION) $(D)/lib/libcpattn.so
@@ -360,6 +372,8 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
 	$(if $(wildcard data/README.md),install -m 644 data/README.md $(D)/share/cpattn)
 	install -m 644 data/bench.md $(D)/share/doc/cpattn
+	install -m 644 data/python/cpattn_record.py $(D)/share/cpattn/python
+	install -m 644 data/example_record.py data/example_record_ranks.py $(D)/share/cpattn
 	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)
@@ -389,6 +403,7 @@ help:
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
 #: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
 #: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
+#: test-record   tests the Python recorder; sets up build/record-venv from PyPI (PYTHON=python3 TORCH=auto|0)
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

@@ -57,6 +57,14 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn bench --problem S=1024,H=8,causal,dtype=bf16 --variant ring --ranks 2 "
 		"--rotate all\n"
 		"  cpattn bench --kernels --threads 1\n" },
+	{ "merge", CPA_COMMAND_MERGE, "cpattn merge RUN.d -o FILE  [options]",
+		"joins what the ranks of a run recorded, a file for each call and rank, into one recording",
+		"  cpattn merge run.d -o run.h5\n" },
+	{ "probe", CPA_COMMAND_PROBE, "cpattn probe --problem P | --for FILE  -o FILE  [options]",
+		"writes inputs that show what a run could not, to be fed to it",
+		"  cpattn probe --problem B=2,S=101,Hq=8,Hkv=2,D=64,dtype=bf16,causal,scale=0.3 --fill "
+		"count -o probe.h5\n"
+		"  cpattn probe --for data/recordings/peers/diffusers_ring_p4_fp32.h5 -o probe.h5\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -88,8 +96,7 @@ const char *cpa_command_list(void)
 
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "merge", "probe",
-		"simulate", "report" };
+	static const char *const names[] = { "simulate", "report" };
 
 	static char text[200];
 

@@ -92,6 +92,10 @@ static int dispatch(const struct cpa_options *options)
 	case CPA_COMMAND_CHECK:
 	case CPA_COMMAND_DIAGNOSE:
 		return cpa_cmd_check(options);
+	case CPA_COMMAND_MERGE:
+		return cpa_cmd_merge(options);
+	case CPA_COMMAND_PROBE:
+		return cpa_cmd_probe(options);
 	case CPA_COMMAND_PLAN:
 		return cpa_cmd_plan(options);
 	case CPA_COMMAND_BENCH:

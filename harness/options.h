@@ -8,7 +8,8 @@
 
 enum cpa_command {
 	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_CHECK,
-	CPA_COMMAND_DIAGNOSE, CPA_COMMAND_BENCH, CPA_COMMAND_HELP, CPA_COMMAND_VERSION
+	CPA_COMMAND_DIAGNOSE, CPA_COMMAND_BENCH, CPA_COMMAND_MERGE, CPA_COMMAND_PROBE, CPA_COMMAND_HELP,
+	CPA_COMMAND_VERSION
 };
 enum cpa_rotate_choice { CPA_ROTATE_CHOICE_DEFAULT, CPA_ROTATE_CHOICE_P2P, CPA_ROTATE_CHOICE_ALLGATHER,
 	CPA_ROTATE_CHOICE_DIRECT,
@@ -32,6 +33,7 @@ struct cpa_options {
 	struct cpa_problem problem; /* valid when has_problem */
 	int64_t random;             /* --random N: how many made-up problems; 0: not asked for */
 	enum cpa_fill fill;
+	bool fill_asked;
 	uint64_t seed;
 	bool has_dtype;
 	enum cpa_dtype dtype;       /* --dtype: converts q, k, v first */
@@ -76,6 +78,8 @@ struct cpa_options {
 	bool has_convert, keep_dtype;   /* --convert-to-fp32 yes|no */
 	int tensor;                     /* --tensor-parallel N beside it; 0: not asked for */
 	const char *fault;              /* --fault NAME: a planted fault (a test hook) */
+	const char *out;                /* merge, probe -o FILE */
+	const char *like;               /* probe --for FILE; NULL */
 	bool verbose;
 	char *command_line;             /* as typed, shell-quoted, for reproduction lines */
 	struct cpa_arena arena;         /* owns all of the above */

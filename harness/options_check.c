@@ -209,6 +209,41 @@ static enum cpa_status check_bench(const struct cpa_options *o, struct cpa_error
 		other);
 }
 
+static enum cpa_status check_out(const struct cpa_options *o, struct cpa_error *error)
+{
+	const char *name = cpa_command_name(o->command);
+
+	if (!o->out)
+		return cpa_fail(error, CPA_INVALID, "%s needs the name of the recording to write: -o FILE", name);
+	if (strcmp(o->out, "-") == 0)
+		return cpa_fail(error, CPA_INVALID, "%s cannot write a recording to stdout; name a file with "
+			"-o", name);
+	return CPA_OK;
+}
+
+static enum cpa_status check_merge(const struct cpa_options *o, struct cpa_error *error)
+{
+	if (o->nfiles == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"merge needs the directory of a recorded run: cpattn merge RUN.d -o FILE");
+	return check_file_names(o, error) == CPA_OK ? check_out(o, error) : CPA_INVALID;
+}
+
+static enum cpa_status check_probe(const struct cpa_options *o, struct cpa_error *error)
+{
+	if (o->nfiles > 0)
+		return cpa_fail(error, CPA_INVALID, "probe makes its inputs; leave out '%.60s', or write --for "
+			"%.60s for inputs like those of it", o->files[0], o->files[0]);
+	if (!o->has_problem == !o->like)
+		return cpa_fail(error, CPA_INVALID, "probe needs %s: cpattn probe --problem S=96,H=8 -o FILE, or "
+			"cpattn probe --for RECORDING -o FILE",
+			o->like ? "one of --problem and --for, not both" : "a problem or a recording");
+	if (o->has_problem && o->call_glob)
+		return cpa_fail(error, CPA_INVALID,
+			"--call picks a call of --for; a problem has none");
+	return check_out(o, error);
+}
+
 enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	struct cpa_error *error)
 {
@@ -224,6 +259,10 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 		status = check_inputs(options, fill_asked, error);
 	if (options->command == CPA_COMMAND_CHECK || options->command == CPA_COMMAND_DIAGNOSE)
 		status = check_recordings(options, error);
+	if (options->command == CPA_COMMAND_MERGE)
+		status = check_merge(options, error);
+	if (options->command == CPA_COMMAND_PROBE)
+		status = check_probe(options, error);
 	if (status == CPA_OK && options->has_problem)
 		status = cpa_guidance_choose(
 			options, NULL, &options->problem, &options->guidance, error);

@@ -24,7 +24,7 @@ static enum cpa_status set_problem(struct cpa_options *o, const char *value,
 {
 	struct cpa_problem problem;
 	enum cpa_status status =
-		cpa_problem_parse(value, o->command == CPA_COMMAND_VERIFY, &o->arena,
+		cpa_problem_parse(value, o->command != CPA_COMMAND_PLAN, &o->arena,
 			&problem, error);
 
 	if (status == CPA_OK) {
@@ -64,15 +64,17 @@ static enum cpa_status set_random(struct cpa_options *o, const char *value,
 static enum cpa_status set_fill(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	const char *names[CPA_FILL_EXTREME + 1];
+	const char *names[CPA_FILL_UNLIKE + 1];
 	int index;
 	enum cpa_status status;
 
-	for (int i = 0; i <= CPA_FILL_EXTREME; i++)
+	for (int i = 0; i <= CPA_FILL_UNLIKE; i++)
 		names[i] = cpa_fill_name((enum cpa_fill)i);
 	status = cpa_parse_name("--fill", value, names, COUNT(names), NULL, 0, &index, error);
-	if (status == CPA_OK)
+	if (status == CPA_OK) {
 		o->fill = (enum cpa_fill)index;
+		o->fill_asked = true;
+	}
 	return status;
 }
 
@@ -286,6 +288,22 @@ static enum cpa_status set_csv(struct cpa_options *o, const char *value,
 	return set_path("--csv", value, &o->csv, error);
 }
 
+static enum cpa_status set_out(struct cpa_options *o, const char *value, struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID, "-o: the file name is empty");
+	o->out = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_like(struct cpa_options *o, const char *value, struct cpa_error *error)
+{
+	if (value[0] == '\0')
+		return cpa_fail(error, CPA_INVALID, "--for: the file name is empty");
+	o->like = value;
+	return CPA_OK;
+}
+
 static enum cpa_status set_format(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
@@ -383,24 +401,26 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 
 #define V (1u << CPA_COMMAND_VERIFY)
 #define P (1u << CPA_COMMAND_PLAN)
+#define M (1u << CPA_COMMAND_MERGE)
+#define R (1u << CPA_COMMAND_PROBE)
 /* diagnose is check, and then asks why. */
 #define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 #define B (1u << CPA_COMMAND_BENCH)
 
 static const struct cpa_option_info option_table[] = {
-	{ "--problem", "P", V | P | B, set_problem,
+	{ "--problem", "P", V | P | B | R, set_problem,
 		"a problem instead of a file: S=64,H=8,causal" },
 	{ "--model", "NAME", P, set_model,
 		"a model instead: its tensors over the ranks, and its attentions" },
 	{ "--size", "HxW[xF]", P, set_size, "of its image or video (the model's own)" },
 	{ "--random", "N", V, set_random,
 		"N made-up problems in every variant, until one is wrong" },
-	{ "--fill", "KIND", V, set_fill,
-		"its tensors: normal count identity digits extreme (normal)" },
-	{ "--seed", "N", V, set_seed, "seed of made tensors and of --random (1)" },
+	{ "--fill", "KIND", V | R, set_fill,
+		"its tensors: normal count identity digits extreme unlike (normal)" },
+	{ "--seed", "N", V | R, set_seed, "seed of made tensors and of --random (1)" },
 	{ "--dtype", "X", V | P | B, set_dtype,
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
-	{ "--call", "GLOB", V | P | B | C, set_call, "only calls of a file whose name matches" },
+	{ "--call", "GLOB", V | P | B | C | M | R, set_call, "only calls of a file whose name matches" },
 	{ "--device", "NAME", V | B, set_device, "what computes: ref cpu (cpu)" },
 	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake, or mpi under mpirun (fake)" },
 	{ "--interleavings", "N", V, set_interleavings,
@@ -413,6 +433,9 @@ static const struct cpa_option_info option_table[] = {
 		"what the run computed in: fp64 fp32 tensor tf32 (by the dtype)" },
 	{ "--fault", "NAME", V, set_fault,
 		"plants a fault, to see it caught; list faults names them" },
+	{ "--for", "FILE", R, set_like,
+		"a problem like that of a recording, with what it could not show" },
+	{ "-o", "FILE", M | R, set_out, "the recording to write" },
 	{ "--rank", "LIST", P, set_print_ranks, "prints the operations of these ranks" },
 	{ "--best", "WHAT", P, set_best,
 		"bytes work memory: meshes of each world, best first" },

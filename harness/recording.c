@@ -5,6 +5,7 @@
  * needs, and its data, which takes reading all of it.  The verdict of each stage is kept.
  */
 #include "harness/recording.h"
+#include "harness/recording_part.h"
 #include "harness/recording_rules.h"
 
 #include <assert.h>
@@ -125,8 +126,11 @@ static void look(const char *path, const void *image, size_t nbytes)
 	if (open_unguarded(path, image, nbytes, &recording, &error) != CPA_OK)
 		return;
 	recording->structure_only = true;
-	for (int i = 0; i < recording->ncalls; i++)
+	for (int i = 0; i < recording->ncalls; i++) {
 		(void)cpa_recording_call(recording, i, &call, &error);
+		if (!cpa_recording_has(&recording->calls[i].links, "q"))
+			cpa_parts_look(recording, i);
+	}
 	cpa_recording_close(recording);
 }
 

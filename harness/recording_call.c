@@ -60,8 +60,10 @@ static enum cpa_status look(struct cpa_recording *recording, struct cpa_recordin
 	enum cpa_status status;
 
 	if (!cpa_recording_has(&entry->links, name))
-		return cpa_fail(error, CPA_INVALID, "%s/%s: missing; every call has q, k and v",
-			entry->where, name);
+		return cpa_fail(error, CPA_INVALID, "%s/%s: missing; every call has q, k and v%s",
+			entry->where, name, cpa_recording_has(&entry->links, "ranks")
+				? " (this is what ranks recorded on their own: cpattn merge joins them)"
+				: "");
 	status = cpa_recording_tensor(recording, entry, entry->where, name, &array, shape, error);
 	if (status != CPA_OK)
 		return status;
@@ -253,8 +255,8 @@ static void note_unknown(struct cpa_recording_entry *entry)
 	cpa_recording_note_unknown(entry, &entry->attributes, attributes, "@");
 }
 
-static enum cpa_status open_call(struct cpa_recording *recording, struct cpa_recording_entry *entry,
-	struct cpa_error *error)
+enum cpa_status cpa_recording_open_call(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error)
 {
 	static const char *const layouts[] = {"BSHD", "BHSD", NULL};
 	enum cpa_status status;
@@ -277,11 +279,10 @@ enum cpa_status cpa_recording_shape_call(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error)
 {
 	static const char *const outputs[] = {"o", "lse", "o_f64", "lse_f64"};
-	struct cpa_error reason;
 	enum cpa_status status;
 
 	entry->call.name = entry->name;
-	if ((status = open_call(recording, entry, error)) != CPA_OK ||
+	if ((status = cpa_recording_open_call(recording, entry, error)) != CPA_OK ||
 	    (status = shape_inputs(recording, entry, error)) != CPA_OK)
 		return status;
 	entry->call.has_o = cpa_recording_has(&entry->links, "o");
@@ -290,6 +291,15 @@ enum cpa_status cpa_recording_shape_call(struct cpa_recording *recording,
 		if (cpa_recording_has(&entry->links, outputs[i]) &&
 		    (status = shape_output(recording, entry, outputs[i], error)) != CPA_OK)
 			return status;
+	return cpa_recording_say_call(recording, entry, error);
+}
+
+enum cpa_status cpa_recording_say_call(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error)
+{
+	struct cpa_error reason;
+	enum cpa_status status;
+
 	if ((status = read_scale(recording, entry, error)) != CPA_OK ||
 	    (status = read_bounds(recording, entry, error)) != CPA_OK ||
 	    (status = cpa_recording_keys(recording, entry, error)) != CPA_OK ||

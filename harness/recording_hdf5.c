@@ -12,9 +12,12 @@
 #include <hdf5.h>
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_STRING = 4096, MAX_STRINGS_NBYTES = 1 << 20 };
 
@@ -43,6 +46,20 @@ static enum cpa_status fail(struct cpa_error *error, const char *where, const ch
 	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_innermost, reason);
 	H5Eclear2(H5E_DEFAULT);
 	return cpa_fail(error, CPA_INVALID, "%s: %s (HDF5: %s)", where, what, reason);
+}
+
+/*
+ * Before anything else.  Nothing is left to do at exit, as all files are closed by then, but for one that
+ * could not be written out: HDF5 would try that again and again, and complain on stderr.
+ */
+static void begin(void)
+{
+	static bool begun;
+
+	if (!begun)
+		H5dont_atexit();
+	begun = true;
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -75,7 +92,7 @@ enum cpa_status cpa_h5_open(const char *path, struct cpa_h5 **file, struct cpa_e
 	enum cpa_status status;
 	hid_t access;
 
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	begin();
 	access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7)
 	/* File systems without locks are no reason to refuse. */
@@ -92,7 +109,7 @@ enum cpa_status cpa_h5_open_image(const void *image, size_t nbytes, struct cpa_h
 	enum cpa_status status;
 	hid_t access;
 
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	begin();
 	if (nbytes == 0)
 		return cpa_fail(error, CPA_INVALID, "/: the file is empty");
 	access = H5Pcreate(H5P_FILE_ACCESS);

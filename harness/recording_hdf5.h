@@ -109,7 +109,25 @@ void cpa_h5_write_array(struct cpa_h5 *file, const char *path, enum cpa_dtype dt
 	const int64_t *dims, const void *data);
 void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const int64_t *dims,
 	const uint8_t *data);
+/* A dataset that is filled in by boxes: of floats of dtype, or (class INTEGER) of bytes. */
+void cpa_h5_write_empty(struct cpa_h5 *file, const char *path, enum cpa_h5_class class,
+	enum cpa_dtype dtype, int rank, const int64_t *dims);
 /* The bytes of the finished file, to be given to free(). */
 enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, struct cpa_error *error);
+
+/*
+ * Large files are written on the disk, in this order, so that the disk can only be found full before the
+ * long part, and before HDF5 has something to lose: create; reserve, with the bytes that are expected;
+ * groups, attributes, and all datasets by cpa_h5_write_empty() or with their values; reserve once more, with
+ * 0 (as many as it is now); then boxes, each of an array that cpa_h5_array_open() gives; finish, and
+ * cpa_h5_close().  path is overwritten; the caller makes it a temporary name.
+ */
+enum cpa_status cpa_h5_create_file(const char *path, struct cpa_h5 **file, struct cpa_error *error);
+enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, uint64_t expected,
+	struct cpa_error *error);
+/* Like cpa_h5_read_box(), but writes. */
+enum cpa_status cpa_h5_write_box(const struct cpa_h5_array *array, const struct cpa_h5_box *box,
+	const void *src, struct cpa_error *error);
+enum cpa_status cpa_h5_finish(struct cpa_h5 *file, struct cpa_error *error);
 
 #endif

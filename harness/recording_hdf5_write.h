@@ -1,6 +1,6 @@
 /*
  * recording_hdf5_write.h - a part of recording_hdf5.c, included there and nowhere else: building a file
- * in memory.
+ * in memory, or on the disk in pieces.
  */
 #ifndef CPA_RECORDING_HDF5_WRITE_H
 #define CPA_RECORDING_HDF5_WRITE_H
@@ -12,7 +12,7 @@ enum cpa_status cpa_h5_create(struct cpa_h5 **file, struct cpa_error *error)
 
 	if (!created)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	begin();
 	access = H5Pcreate(H5P_FILE_ACCESS);
 	H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
 	H5Pset_fapl_core(access, 1 << 20, 0);
@@ -182,14 +182,20 @@ void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const i
 	write_dataset(file, path, H5Tcopy(H5T_STD_U8LE), H5Tcopy(H5T_NATIVE_UINT8), rank, dims, data);
 }
 
+static enum cpa_status flushed(struct cpa_h5 *file, struct cpa_error *error)
+{
+	note(file, "/", NULL, H5Fflush(file->id, H5F_SCOPE_GLOBAL) >= 0);
+	return file->reason[0] == '\0' ? CPA_OK
+					: cpa_fail(error, CPA_EXTERNAL, "HDF5: %s", file->reason);
+}
+
 enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, struct cpa_error *error)
 {
 	ssize_t size;
 	void *copy;
 
-	note(file, "/", NULL, H5Fflush(file->id, H5F_SCOPE_GLOBAL) >= 0);
-	if (file->reason[0] != '\0')
-		return cpa_fail(error, CPA_EXTERNAL, "HDF5: %s", file->reason);
+	if (flushed(file, error) != CPA_OK)
+		return CPA_EXTERNAL;
 	size = H5Fget_file_image(file->id, NULL, 0);
 	copy = size > 0 ? malloc((size_t)size) : NULL;
 	if (!copy)
@@ -201,6 +207,109 @@ enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, 
 	*image = copy;
 	*nbytes = (size_t)size;
 	return CPA_OK;
+}
+
+/* ---- on the disk, in pieces ------------------------------------------------------------------ */
+
+enum cpa_status cpa_h5_create_file(const char *path, struct cpa_h5 **file, struct cpa_error *error)
+{
+	struct cpa_h5 *created = calloc(1, sizeof *created);
+	char reason[200] = "no reason given";
+	hid_t access;
+
+	if (!created)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	begin();
+	access = H5Pcreate(H5P_FILE_ACCESS);
+	H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+#if H5_VERSION_GE(1, 10, 7)
+	H5Pset_file_locking(access, 1, 1);
+#endif
+	created->id = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+	H5Pclose(access);
+	if (created->id < 0) {
+		free(created);
+		H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, note_innermost, reason);
+		H5Eclear2(H5E_DEFAULT);
+		return cpa_fail(error, CPA_EXTERNAL, "%.600s: cannot be written (HDF5: %s)", path, reason);
+	}
+	*file = created;
+	return CPA_OK;
+}
+
+void cpa_h5_write_empty(struct cpa_h5 *file, const char *path, enum cpa_h5_class class,
+	enum cpa_dtype dtype, int rank, const int64_t *dims)
+{
+	hid_t type = class == CPA_H5_FLOAT ? file_type(dtype) : H5Tcopy(H5T_STD_U8LE);
+	hid_t creation = H5Pcreate(H5P_DATASET_CREATE), space, id;
+	hsize_t extent[H5S_MAX_RANK];
+
+	for (int i = 0; i < rank; i++)
+		extent[i] = (hsize_t)dims[i];
+	H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+	H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
+	space = H5Screate_simple(rank, extent, NULL);
+	id = H5Dcreate2(file->id, path, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+	note(file, path, NULL, id >= 0 && H5Dclose(id) >= 0);
+	H5Sclose(space);
+	H5Pclose(creation);
+	H5Tclose(type);
+}
+
+enum cpa_status cpa_h5_reserve(struct cpa_h5 *file, const char *path, uint64_t expected,
+	struct cpa_error *error)
+{
+	enum cpa_status status = flushed(file, error);
+	hsize_t nbytes = 0;
+	int fd, reason;
+
+	if (status != CPA_OK)
+		return status;
+	if (H5Fget_filesize(file->id, &nbytes) < 0)
+		return cpa_fail(error, CPA_EXTERNAL, "HDF5 cannot tell the size of %.600s", path);
+	nbytes = nbytes > expected ? nbytes : expected;
+	fd = open(path, O_RDWR);
+	reason = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)nbytes);
+	if (fd >= 0)
+		close(fd);
+	if (reason != 0)
+		return cpa_fail(error, CPA_EXTERNAL, "%.600s: no room for its %llu bytes: %s", path,
+			(unsigned long long)nbytes, strerror(reason));
+	file->nbytes = nbytes;
+	return CPA_OK;
+}
+
+enum cpa_status cpa_h5_write_box(const struct cpa_h5_array *array, const struct cpa_h5_box *box,
+	const void *src, struct cpa_error *error)
+{
+	hid_t space = H5Dget_space(array->id), type = native_type(array), memory;
+	hsize_t start[CPA_H5_MAX_RANK], stride[CPA_H5_MAX_RANK];
+	hsize_t count[CPA_H5_MAX_RANK], block[CPA_H5_MAX_RANK], n = 1;
+	enum cpa_status status = CPA_OK;
+
+	for (int i = 0; i < array->rank; i++) {
+		start[i] = (hsize_t)box->start[i];
+		stride[i] = (hsize_t)box->stride[i];
+		count[i] = (hsize_t)box->count[i];
+		block[i] = (hsize_t)box->block[i];
+		n *= count[i] * block[i];
+	}
+	memory = H5Screate_simple(1, &n, NULL);
+	if (space < 0 || type < 0 || memory < 0 ||
+	    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) < 0 ||
+	    H5Dwrite(array->id, type, memory, space, H5P_DEFAULT, src) < 0) {
+		fail(error, array->where, "the data cannot be written");
+		status = CPA_EXTERNAL;
+	}
+	H5Sclose(memory);
+	H5Tclose(type);
+	H5Sclose(space);
+	return status;
+}
+
+enum cpa_status cpa_h5_finish(struct cpa_h5 *file, struct cpa_error *error)
+{
+	return flushed(file, error);
 }
 
 #endif

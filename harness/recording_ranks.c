@@ -12,16 +12,7 @@ enum { NTENSORS = 5 }; /* that a rank may hold */
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-/* What a dataset of a rank holds along one axis: rows (start, count, stride) as recorded. */
-struct axis {
-	const char *name;
-	char where[CPA_H5_WHERE];
-	int64_t limit; /* ids are below it */
-	int64_t nrows, *rows;
-	int64_t total; /* stored entries, padding included */
-};
-
-static enum cpa_status check_row(const struct axis *axis, int64_t i, struct cpa_error *error)
+static enum cpa_status check_row(const struct cpa_recording_axis *axis, int64_t i, struct cpa_error *error)
 {
 	const int64_t start = axis->rows[3 * i], count = axis->rows[3 * i + 1],
 		      stride = axis->rows[3 * i + 2];
@@ -42,7 +33,7 @@ static enum cpa_status check_row(const struct axis *axis, int64_t i, struct cpa_
 }
 
 static enum cpa_status read_rows(struct cpa_recording *recording, const struct cpa_h5_array *array,
-	struct axis *axis, struct cpa_error *error)
+	struct cpa_recording_axis *axis, struct cpa_error *error)
 {
 	char dims[100];
 	enum cpa_status status = CPA_OK;
@@ -65,9 +56,8 @@ static enum cpa_status read_rows(struct cpa_recording *recording, const struct c
 	return status;
 }
 
-/* The attribute of the dataset, else of the rank, else (heads and batches) all. */
-static enum cpa_status read_axis(struct cpa_recording *recording, const char *rank, const char *dataset,
-	bool required, struct axis *axis, struct cpa_error *error)
+enum cpa_status cpa_recording_axis_read(struct cpa_recording *recording, const char *rank,
+	const char *dataset, bool required, struct cpa_recording_axis *axis, struct cpa_error *error)
 {
 	const char *path = cpa_h5_attribute_exists(recording->file, dataset, axis->name) ? dataset : rank;
 	struct cpa_h5_array array;
@@ -140,10 +130,10 @@ static enum cpa_status cover_one(struct cover *cover, const char *rank, int64_t 
 }
 
 /* Marks rows x rows x rows; padding is none of them.  Rows stay within the problem: see check_row(). */
-static enum cpa_status cover_box(struct cover *cover, const char *rank, const struct axis axes[3],
+static enum cpa_status cover_box(struct cover *cover, const char *rank, const struct cpa_recording_axis axes[3],
 	struct cpa_error *error)
 {
-	const struct axis *batches = &axes[0], *tokens = &axes[1], *heads = &axes[2];
+	const struct cpa_recording_axis *batches = &axes[0], *tokens = &axes[1], *heads = &axes[2];
 	enum cpa_status status = CPA_OK;
 
 	cover->any = true;
@@ -180,7 +170,7 @@ static enum cpa_status cover_check(const struct cover *cover, const char *ranks,
 /* ---- what was held --------------------------------------------------------------------------- */
 
 /* The ids of an axis one by one. */
-static const int64_t *list_ids(struct cpa_arena *arena, const struct axis *axis)
+static const int64_t *list_ids(struct cpa_arena *arena, const struct cpa_recording_axis *axis)
 {
 	int64_t *ids = cpa_arena_alloc(arena, ((size_t)axis->total + 1) * sizeof *ids), n = 0;
 
@@ -192,7 +182,7 @@ static const int64_t *list_ids(struct cpa_arena *arena, const struct axis *axis)
 
 /* axes: batches, tokens, heads. */
 static enum cpa_status keep_held(struct cpa_recording *recording, struct cpa_recording_entry *entry, int rank,
-	const char *name, const struct cpa_recording_shape *shape, const struct axis axes[3],
+	const char *name, const struct cpa_recording_shape *shape, const struct cpa_recording_axis axes[3],
 	struct cpa_error *error)
 {
 	struct cpa_held *held = &entry->held[entry->call.nheld];
@@ -219,7 +209,7 @@ static enum cpa_status judge_spans(struct cpa_recording *recording,
 	const struct cpa_problem *problem = &entry->call.problem;
 	const bool keys = strcmp(name, "k") == 0 || strcmp(name, "v") == 0;
 	const int64_t stored[3] = {shape->B, shape->S, shape->H};
-	struct axis axes[3] = {
+	struct cpa_recording_axis axes[3] = {
 		{.name = "batches", .limit = problem->B},
 		{.name = "tokens", .limit = keys ? problem->Skv : problem->Sq},
 		{.name = "heads", .limit = keys ? problem->Hkv : problem->Hq},
@@ -229,7 +219,8 @@ static enum cpa_status judge_spans(struct cpa_recording *recording,
 
 	cpa_recording_join(dataset, rank, '/', name);
 	for (int i = 0; i < 3; i++) {
-		status = read_axis(recording, rank, dataset, i == 1, &axes[i], error);
+		status = cpa_recording_axis_read(recording, rank, dataset, i == 1, &axes[i],
+			error);
 		if (status != CPA_OK)
 			return status;
 		if (axes[i].total != stored[i])
@@ -291,8 +282,7 @@ static enum cpa_status judge_rank(struct cpa_recording *recording, struct cpa_re
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-/* -1 for a name that is not a number at all, -2 for leading zeros or too large a number. */
-static int64_t rank_number(const char *name)
+int64_t cpa_recording_rank_number(const char *name)
 {
 	size_t n = strspn(name, "0123456789");
 
@@ -320,7 +310,7 @@ static enum cpa_status number_ranks(struct cpa_recording *recording, struct cpa_
 	if (!list->at)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
 	for (int i = 0; i < links->n; i++) {
-		int64_t r = rank_number(links->at[i]);
+		int64_t r = cpa_recording_rank_number(links->at[i]);
 
 		if (r == -1)
 			continue;
@@ -348,7 +338,7 @@ static enum cpa_status list_ranks(struct cpa_recording *recording, struct cpa_re
 	if (status != CPA_OK)
 		return status;
 	for (int i = 0; i < links.n; i++) {
-		if (rank_number(links.at[i]) == -1) {
+		if (cpa_recording_rank_number(links.at[i]) == -1) {
 			unknown = (struct cpa_h5_names){1, &links.at[i], &links.hard[i]};
 			cpa_recording_note_unknown(entry, &unknown, none, "ranks/");
 		} else {

@@ -8,6 +8,7 @@
  *   recording_ranks.c  what ranks held
  *   recording_config.c how the run was set up
  *   recording_write_ranks.c  both, written
+ *   recording_part.c   what one rank recorded alone; recording_merge.c joins such parts
  *   recording_guard.c  a child process that looks first
  *   recording_scan.c   element values, and small helpers of all
  */
@@ -133,6 +134,28 @@ enum cpa_status cpa_recording_take(const struct cpa_recording *recording,
 	const struct cpa_h5_array *array, enum cpa_recording_values allowed, cpa_recording_taker *take,
 	void *context, struct cpa_error *error);
 
+/* What a dataset of a rank holds along one axis: rows (start, count, stride) as recorded. */
+struct cpa_recording_axis {
+	const char *name;
+	char where[CPA_H5_WHERE];
+	int64_t limit; /* ids are below it */
+	int64_t nrows, *rows;
+	int64_t total; /* stored entries, padding included */
+};
+/* The attribute axis->name of the dataset, else of the rank, else (not where required) all that is below
+ * the limit.  Rows are checked, and made in the recording's arena. */
+enum cpa_status cpa_recording_axis_read(struct cpa_recording *recording, const char *rank,
+	const char *dataset, bool required, struct cpa_recording_axis *axis, struct cpa_error *error);
+/* -1 for a name that is not a number at all, -2 for leading zeros or too large a number. */
+int64_t cpa_recording_rank_number(const char *name);
+
+/* The links, attributes and layout of a call; then, once entry->call.problem has its sizes, all that is
+ * said about it but the data.  Parts of cpa_recording_shape_call(). */
+enum cpa_status cpa_recording_open_call(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
+enum cpa_status cpa_recording_say_call(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
+
 /* Structure and small values; then the data. */
 enum cpa_status cpa_recording_shape_call(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
@@ -149,6 +172,11 @@ enum cpa_status cpa_recording_mask_data(struct cpa_recording *recording,
 /* The data of sink. */
 enum cpa_status cpa_recording_sink_data(struct cpa_recording *recording,
 	struct cpa_recording_entry *entry, struct cpa_error *error);
+/* What is said of a call that is being written at `where`, but for its tensors and its mask. */
+void cpa_recording_write_rules(struct cpa_h5 *file, const char *where, const struct cpa_problem *problem,
+	bool bhsd, const char *source);
+void cpa_recording_write_config(struct cpa_h5 *file, const char *where,
+	const struct cpa_recorded_config *config);
 /* config and ranks/ of a call that is being written at `where`.  False: out of memory. */
 bool cpa_recording_write_ranks(struct cpa_h5 *file, const char *where, const struct cpa_recorded_run *run);
 /* config; world 0: the number of ranks is not known. */

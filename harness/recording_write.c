@@ -69,17 +69,15 @@ static void write_guidance(
 }
 
 static void write_attributes(struct cpa_h5 *file, const char *call, const struct cpa_problem *problem,
-	const char *source)
+	bool bhsd, const char *source)
 {
 	static const char *const dtypes[] = {[CPA_DTYPE_FP64] = "float64", [CPA_DTYPE_FP32] = "float32",
 		[CPA_DTYPE_BF16] = "bfloat16", [CPA_DTYPE_FP16] = "float16"};
 
 	const int64_t window[2] = {problem->rule.left, problem->rule.right};
 
-	cpa_h5_write_string(file, "/", "format", "cpattn recording");
-	cpa_h5_write_integer(file, "/", "format_version", 1);
 	cpa_h5_write_double(file, call, "scale", problem->scale);
-	cpa_h5_write_string(file, call, "layout", "BSHD");
+	cpa_h5_write_string(file, call, "layout", bhsd ? "BHSD" : "BSHD");
 	cpa_h5_write_string(file, call, "dtype", dtypes[problem->dtype]);
 	cpa_h5_write_integer(file, call, "causal", problem->rule.causal);
 	if (problem->rule.causal || problem->rule.window)
@@ -154,6 +152,19 @@ static bool write_mask(struct cpa_h5 *file, const char *call, const struct cpa_p
 	return true;
 }
 
+void cpa_recording_write_rules(struct cpa_h5 *file, const char *where, const struct cpa_problem *problem,
+	bool bhsd, const char *source)
+{
+	const struct cpa_rule *rule = &problem->rule;
+
+	cpa_h5_write_group(file, where);
+	write_attributes(file, where, problem, bhsd, source);
+	write_all_segments(file, where, problem);
+	write_list(file, where, "key_lengths", problem->B, rule->key_lengths);
+	write_list(file, where, "documents", rule->ndocuments + 1, rule->documents);
+	write_tensor(file, where, "sink", CPA_DTYPE_FP64, &problem->Hq, 1, rule->sink);
+}
+
 /* False: out of memory. */
 static bool write_call(struct cpa_h5 *file, const char *call, const struct cpa_problem *p,
 	const void *const data[5], const char *source)
@@ -161,18 +172,15 @@ static bool write_call(struct cpa_h5 *file, const char *call, const struct cpa_p
 	const int64_t q[] = {p->B, p->Sq, p->Hq, p->D}, k[] = {p->B, p->Skv, p->Hkv, p->D};
 	const int64_t v[] = {p->B, p->Skv, p->Hkv, p->Dv}, o[] = {p->B, p->Sq, p->Hq, p->Dv};
 
+	cpa_h5_write_string(file, "/", "format", "cpattn recording");
+	cpa_h5_write_integer(file, "/", "format_version", 1);
 	cpa_h5_write_group(file, "/calls");
-	cpa_h5_write_group(file, call);
-	write_attributes(file, call, p, source);
+	cpa_recording_write_rules(file, call, p, false, source);
 	write_tensor(file, call, "q", p->dtype, q, 4, data[0]);
 	write_tensor(file, call, "k", p->dtype, k, 4, data[1]);
 	write_tensor(file, call, "v", p->dtype, v, 4, data[2]);
 	write_tensor(file, call, "o", p->dtype, o, 4, data[3]);
 	write_tensor(file, call, "lse", cpa_problem_lse_dtype(p), o, 3, data[4]);
-	write_all_segments(file, call, p);
-	write_list(file, call, "key_lengths", p->B, p->rule.key_lengths);
-	write_list(file, call, "documents", p->rule.ndocuments + 1, p->rule.documents);
-	write_tensor(file, call, "sink", CPA_DTYPE_FP64, &p->Hq, 1, p->rule.sink);
 	return write_mask(file, call, p);
 }
 

@@ -20,7 +20,8 @@ static void write_text(struct cpa_h5 *file, const char *path, const char *attrib
 		cpa_h5_write_string(file, path, attribute, text);
 }
 
-static void write_config(struct cpa_h5 *file, const char *where, const struct cpa_recorded_config *c)
+void cpa_recording_write_config(struct cpa_h5 *file, const char *where,
+	const struct cpa_recorded_config *c)
 {
 	static const char *const rotates[] = {"p2p", "allgather", "direct"};
 	static const char *const splits[] = {"equal", "balanced", "ceil", "given"};
@@ -89,7 +90,7 @@ bool cpa_recording_write_ranks(struct cpa_h5 *file, const char *where, const str
 	bool made = true;
 
 	if (run->config)
-		write_config(file, where, run->config);
+		cpa_recording_write_config(file, where, run->config);
 	snprintf(ranks, sizeof ranks, "%.300s/ranks", where);
 	cpa_h5_write_group(file, ranks);
 	cpa_h5_write_integer(file, ranks, "world_size", run->world);

@@ -17,7 +17,8 @@ die() {
 
 $MAKE --no-print-directory MODE="$MODE" DESTDIR="$root" install >"$tmp/install.log" 2>&1 ||
 	die "make install failed: $(cat "$tmp/install.log")"
-for file in bin/cpattn lib/libcpattn.a lib/libcpattn.so lib/pkgconfig/cpattn.pc include/cpattn/ref/ref.h; do
+for file in bin/cpattn lib/libcpattn.a lib/libcpattn.so lib/pkgconfig/cpattn.pc include/cpattn/ref/ref.h \
+	share/cpattn/python/cpattn_record.py; do
 	[ -e "$root$prefix/$file" ] || die "make install left out $file"
 done
 "$root$prefix/bin/cpattn" --version

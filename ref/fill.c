@@ -9,7 +9,7 @@
 const char *cpa_fill_name(enum cpa_fill fill)
 {
 	static const char *const names[] = { "normal", "count", "identity", "digits",
-		"extreme" };
+		"extreme", "unlike" };
 
 	return names[fill];
 }
@@ -67,6 +67,18 @@ static double extreme_size(const struct cpa_problem *problem, int64_t h)
 	return h % 2 ? fmin(1e4, most) : least_normal[problem->dtype] / 7.0;
 }
 
+/* Feature 0 of q is 3, and that of key t what makes scale q k the score that is wanted of it. */
+static double unlike(const struct cpa_problem *problem, uint64_t seed, char tensor, int64_t t)
+{
+	double score = 6.0 * (double)t / (double)problem->Skv;
+
+	if (tensor == 'q')
+		return 3.0;
+	if (hash(seed, 'x', 0, t, 0, 0) % 16 == 0)
+		score += 4.0;
+	return fmin(score / 3.0 / problem->scale, 1e4);
+}
+
 double cpa_fill_value(enum cpa_fill fill, const struct cpa_problem *problem, uint64_t seed,
 	char tensor, int64_t b, int64_t t, int64_t h, int64_t d)
 {
@@ -79,6 +91,8 @@ double cpa_fill_value(enum cpa_fill fill, const struct cpa_problem *problem, uin
 		return d == t % problem->Dv ? 1.0 : 0.0;
 	if (fill == CPA_FILL_DIGITS && tensor == 'v')
 		return digit(problem, b, t, h, d);
+	if (fill == CPA_FILL_UNLIKE && tensor != 'v' && d == 0)
+		return unlike(problem, seed, tensor, t);
 	if (fill != CPA_FILL_EXTREME)
 		return normal(hash(seed, tensor, b, t, h, d));
 	/* Every fifth token is the same one.  Cut at 6.5: fp16 can hold 1e4 times it. */

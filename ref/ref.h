@@ -426,12 +426,15 @@ double cpa_bound_guidance(const struct cpa_guidance *guidance, enum cpa_dtype to
 
 /* ---- inputs anyone can make alone ------------------------------------------------------------ */
 
-enum cpa_fill { CPA_FILL_NORMAL, CPA_FILL_COUNT, CPA_FILL_IDENTITY, CPA_FILL_DIGITS, CPA_FILL_EXTREME };
+enum cpa_fill { CPA_FILL_NORMAL, CPA_FILL_COUNT, CPA_FILL_IDENTITY, CPA_FILL_DIGITS, CPA_FILL_EXTREME,
+	CPA_FILL_UNLIKE };
 /*
  * The value of element (b, t, h, d) of tensor 'q', 'k' or 'v': a pure function of its arguments, so
  * that any rank makes its shard alone.  normal: unit normal.  count: q normal, k 0, v one-hot(t mod Dv)
  * identity: v one-hot(t mod Dv), q and k normal.  digits: v = digits of (b, t, h) scaled into [0, 1).
- * extreme: normal times 1e4 on odd heads, tiny subnormals on others, equal rows now and then.
+ * extreme: normal times 1e4 on odd heads, tiny subnormals on others, equal rows now and then.  unlike:
+ * normal, but scores climb by 6 from the first key to the last, and one key in 16 has 4 more: however
+ * keys are cut into blocks, blocks weigh unlike each other.
  */
 double cpa_fill_value(enum cpa_fill fill, const struct cpa_problem *problem, uint64_t seed, char tensor,
 	int64_t b, int64_t t, int64_t h, int64_t d);
