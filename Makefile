@@ -113,6 +113,9 @@ ROOM_kernels := -O3 -ffp-contract=fast
 # would reach what the file depends on too.
 CFLAGS_ref/attention := -O3
 CFLAGS_kernels/merge := -ffp-contract=off
+# Scores must be rounded before their maximum is taken from them.
+CFLAGS_kernels/attend_amx := -ffp-contract=off
+CFLAGS_kernels/attend_amx_software := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
