@@ -250,6 +250,7 @@ bench-verify: $(B)/bench_verify $(B)/cpattn
 # One set of instructions after the other; one that the machine lacks says so.  Two threads must not
 # meet on one core.
 bench-kernels: $(B)/bench_kernels
+	@OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels tiles
 	@for set in avx512 avx2 generic; do \
 		CPATTN_CPU=$$set OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels; done
 

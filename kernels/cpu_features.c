@@ -137,6 +137,11 @@ const char *cpa_cpu_lacks(enum cpa_cpu set)
 	}
 }
 
+const char *cpa_cpu_lacks_tiles(void)
+{
+	return cpa_cpu_lacks(CPA_CPU_AMX);
+}
+
 static const struct cpa_cpu_kernels *best(void)
 {
 	for (int set = CPA_CPU_AMX; set > 0; set--)
