@@ -78,13 +78,13 @@ static void several_blocks_of_keys_and_rows_are_right(void **state)
 	(void)state;
 	for (int i = 0; i < 12; i++) {
 		struct attend_case test;
-		int64_t nq = i % 2 ? 65 : 100, nk = i % 4 < 2 ? 1024 : 1001;
+		int64_t nq = i % 2 ? 33 : 70, nk = i % 4 < 2 ? 1024 : 545;
 
 		make(&test, nq, nk, 2, 1, i % 3 ? 40 : 33, i % 3 ? 48 : 17);
 		test.problem.rule.causal = i & 4;
 		test.problem.rule.offset = i & 1 ? nk - nq : -20;
 		test.problem.rule.window = i & 8;
-		test.problem.rule.left = 700;
+		test.problem.rule.left = 400;
 		test.problem.rule.right = -1;
 		test.fill = i == 5 ? CPA_FILL_EXTREME : CPA_FILL_NORMAL;
 		if (i == 3 || i == 6) {
