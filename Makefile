@@ -120,6 +120,9 @@ CFLAGS_kernels/merge := -ffp-contract=off
 CFLAGS_kernels/move_generic := -ffp-contract=off
 CFLAGS_kernels/move_avx2 := -ffp-contract=off
 CFLAGS_kernels/move_avx512 := -ffp-contract=off
+# Scores must be rounded before their maximum is taken from them.
+CFLAGS_kernels/attend_amx := -ffp-contract=off
+CFLAGS_kernels/attend_amx_software := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
 CFLAGS_dist/comm_mpi := -DCPA_HAVE_MPI=$(HAVE_MPI) $(MPI_CFLAGS)
@@ -293,6 +296,7 @@ $(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
 # One set of instructions after the other; one that the machine lacks says so.  Two threads must not
 # meet on one core.
 bench-kernels: $(B)/bench_kernels
+	@OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels tiles
 	@for set in avx512 avx2 generic; do \
 		CPATTN_CPU=$$set OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels; done
 

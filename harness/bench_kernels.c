@@ -144,6 +144,12 @@ static double larger(double a, double b)
 	return a > b ? a : b;
 }
 
+/* A set of cpa_peak_fma(), or "tiles". */
+static double limit_now(const char *set, int nthreads)
+{
+	return strcmp(set, "tiles") ? cpa_peak_fma(set, nthreads) : cpa_peak_tiles(nthreads);
+}
+
 /* Best flop/s of each work, and of the limit, all taking turns. */
 static double measure(struct work *works, int n, const char *set, int nthreads, double *rates)
 {
@@ -155,7 +161,7 @@ static double measure(struct work *works, int n, const char *set, int nthreads, 
 		seconds(&works[i]);
 	}
 	for (int r = 0; r < REPEATS; r++) {
-		peak = larger(peak, cpa_peak_fma(set, nthreads));
+		peak = larger(peak, limit_now(set, nthreads));
 		for (int i = 0; i < n; i++)
 			rates[i] = larger(rates[i], flop(&works[i].shape) / seconds(&works[i]));
 	}
@@ -169,7 +175,7 @@ static const char *set_in_use(void)
 	const char *wish = getenv("CPATTN_CPU");
 
 	if (wish && *wish)
-		return strcmp(wish, "amx") ? wish : "avx512";
+		return strncmp(wish, "amx", 3) ? wish : "avx512";
 	for (int i = 0; i < 2; i++)
 		if (cpa_peak_fma(sets[i], 1) > 0)
 			return sets[i];
@@ -328,14 +334,63 @@ static void bench_decode(void)
 	}
 }
 
+/* Of the processor, and in use. */
+static bool uses_tiles(void)
+{
+	char kernels[800];
+
+	cpa_cpu_describe(kernels, sizeof kernels);
+	if (cpa_cpu_lacks_tiles())
+		printf("no AMX on this machine: %s\n", cpa_cpu_lacks_tiles());
+	else if (strncmp(kernels, "kernels amx,", 12))
+		printf("not measured: CPATTN_CPU picks other kernels\n");
+	else
+		return true;
+	return false;
+}
+
+static void bench_tiles(void)
+{
+	static const struct shape shapes[] = {
+		{512, 4608, 4, 4, 128, CPA_DTYPE_BF16, false},
+		{1024, 4096, 2, 2, 128, CPA_DTYPE_BF16, false},
+		{1024, 1024, 4, 4, 128, CPA_DTYPE_BF16, false},
+		{4096, 4096, 1, 1, 128, CPA_DTYPE_BF16, true},
+	};
+	enum { N = sizeof shapes / sizeof shapes[0] };
+	struct work works[N];
+	double rates[N];
+
+	printf("\n# bf16 with AMX, D 128, share of the same-run tile rate\n");
+	if (!uses_tiles())
+		return;
+	printf("# threads    Sq   Skv    H    D causal     GF/s  share\n");
+	for (int i = 0; i < N; i++)
+		work_make(&works[i], shapes[i]);
+	for (int n = 1; n <= most_threads(); n++) {
+		double peak = measure(works, N, "tiles", n, rates);
+
+		printf("%9d %36s %6.1f  1\n", n, "limit", peak / 1e9);
+		for (int i = 0; i < N; i++)
+			printf("%9d %5d %5d %4d %4d %6s %8.1f  %.3f\n", n, (int)shapes[i].Sq,
+				(int)shapes[i].Skv, (int)shapes[i].Hq, (int)shapes[i].D,
+				shapes[i].causal ? "yes" : "no", rates[i] / 1e9, rates[i] / peak);
+	}
+	for (int i = 0; i < N; i++)
+		work_free(&works[i]);
+}
+
+/* `apart` is run only where it is named: it does not depend on CPATTN_CPU as the others do. */
 static const struct {
 	const char *name;
 	void (*run)(void);
+	bool apart;
 } parts[] = {
-	{"full", bench_full},
-	{"causal", bench_causal},
-	{"dtypes", bench_dtypes},
-	{"decode", bench_decode},
+	{"full", bench_full, false},
+	{"causal", bench_causal, false},
+	{"dtypes", bench_dtypes, false},
+	{"decode", bench_decode, false},
+	{"tiles", bench_tiles, true},
 };
 
 enum { NPARTS = sizeof parts / sizeof parts[0] };
@@ -348,7 +403,8 @@ static void run_part(const char *name)
 			return;
 		}
 	fprintf(stderr,
-		"bench_kernels: no part \"%s\"; the parts are full, causal, dtypes and decode\n",
+		"bench_kernels: no part \"%s\"; the parts are full, causal, dtypes, decode and "
+		"tiles\n",
 		name);
 	exit(2);
 }
@@ -364,7 +420,8 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		run_part(argv[i]);
 	for (int i = 0; argc == 1 && i < NPARTS; i++)
-		parts[i].run();
+		if (!parts[i].apart)
+			parts[i].run();
 	cpa_device_destroy(device);
 	return 0;
 }

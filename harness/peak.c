@@ -1,7 +1,8 @@
 /*
- * peak.c - limits of the machine: register-only multiply-add, copies, reads.
+ * peak.c - limits of the machine: register-only multiply-add, tiles, copies, reads.
  */
 #include "harness/peak.h"
+#include "kernels/kernels.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -116,6 +117,46 @@ double cpa_peak_fma(const char *set, int nthreads)
 			: 0;
 #endif
 	return strcmp(set, "generic") ? 0 : rate(fma_generic, NULL, nthreads);
+}
+
+/* ---- tiles ---- */
+
+#if HAVE_X86
+enum { TILE_LOOPS = 100000, TILE_SUMS = 4, TILE_FLOP = 2 * 16 * 16 * 32 };
+
+/* Four sums, because one product takes as long as three others need to begin. */
+static double multiply_tiles(void *context, int thread)
+{
+	/* Palette 1, a start row and 14 bytes that are 0; bytes of a row; rows. */
+	static const struct {
+		uint8_t palette[16];
+		uint16_t colsb[16];
+		uint8_t rows[16];
+	} config = {{1}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+	(void)context;
+	(void)thread;
+	__asm__ volatile("ldtilecfg %0" : : "m"(config));
+	for (int i = 0; i < TILE_LOOPS; i++)
+		__asm__ volatile("tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
+				 "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+				 "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
+				 "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
+				 :
+				 :);
+	__asm__ volatile("tilerelease" : :);
+	return (double)TILE_FLOP * TILE_SUMS * TILE_LOOPS;
+}
+#endif
+
+double cpa_peak_tiles(int nthreads)
+{
+#if HAVE_X86
+	if (!cpa_cpu_lacks_tiles())
+		return rate(multiply_tiles, NULL, nthreads);
+#endif
+	(void)nthreads;
+	return 0;
 }
 
 /* ---- memory ---- */

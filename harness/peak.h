@@ -22,6 +22,12 @@ double cpa_now(void);
  */
 double cpa_peak_fma(const char *set, int nthreads);
 
+/*
+ * flop/s of AMX tiles on bf16, multiplications and additions, four sums of 16 x 16 in turn and no
+ * memory.  0 where the process may not use tiles, see cpa_cpu_lacks_tiles().
+ */
+double cpa_peak_tiles(int nthreads);
+
 /* Two arrays of nbytes (rounded up to 64) for each of nthreads threads, written once.  NULL: no
  * memory. */
 struct cpa_peak_space;

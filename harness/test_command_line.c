@@ -133,6 +133,7 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN list variants", "unified_anything" },
 		{ "$CPATTN list devices", "can run here" },
 		{ "CPATTN_CPU=generic $CPATTN list devices", "kernels generic, picked by" },
+		{ "CPATTN_CPU=generic $CPATTN list devices", "amx-software:" },
 		{ "$CPATTN list faults", "hop-skipped" },
 		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },

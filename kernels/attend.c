@@ -40,16 +40,20 @@ struct plan {
  * parts of split keys is the same again in place of one of those, a factor on the newer sum
  * (CPA_CPU_EXP_ERROR + 2 more, over SPLIT_KEYS keys at least).  What a row sees may lie across
  * one block more than fills it: that product is in c_exp, of which exp needs 2.
+ *
+ * Kernels of tiles (attend_tiles.h) need a shorter chain to begin with, but leave some units to
+ * that of fp32; their additions per key are more, so that both are within what is declared.
  */
 struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 {
+	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
 	bool wide = problem->dtype == CPA_DTYPE_FP64;
 
 	return (struct cpa_arithmetic){
 		.u = wide ? 0x1p-53 : 0x1p-24,
 		.c_exp = 8,
 		.chain = CPA_KEY_BLOCK,
-		.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK +
+		.chain_key = kernels->type[problem->dtype]->chain_key +
 			(2 + CPA_CPU_EXP_ERROR) / SPLIT_KEYS,
 		.rounds_p = problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
 	};
@@ -231,6 +235,17 @@ static bool is_streamed(const struct cpa_attend *attend)
 		0;
 }
 
+/* For few rows it is not worth while to bring keys into another form. */
+static const struct cpa_attend_type *type_for(const struct cpa_attend *attend)
+{
+	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
+	const struct cpa_attend_type *type = kernels->type[attend->problem->dtype];
+
+	if (attend->nq * (attend->problem->Hq / attend->problem->Hkv) <= type->few)
+		return kernels->type[CPA_DTYPE_FP32];
+	return type;
+}
+
 static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
 {
 	return cpa_fail(
@@ -248,7 +263,6 @@ static enum cpa_status plan_call(
 	struct plan *plan, const struct cpa_attend *attend, struct cpa_error *error)
 {
 	bool masked = attend->problem->rule.mask.kind != CPA_MASK_NONE;
-	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
 	int64_t nb = attend->batches.end - attend->batches.start, nstates;
 
 	*plan = (struct plan){
@@ -256,7 +270,7 @@ static enum cpa_status plan_call(
 			.visible = cpa_host_visible(attend),
 			.copies_v = reads_often(attend) && has_bad_stride(&attend->v),
 			.streams_o = is_streamed(attend)},
-		.type = kernels->type[attend->problem->dtype]};
+		.type = type_for(attend)};
 	if (masked) {
 		plan->call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
 		plan->call.k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);
@@ -393,13 +407,17 @@ enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
 		nthreads = count_threads(&plan);
 		plan.space = aligned((size_t)nthreads * plan.space_nbytes);
 		if (plan.space)
+			status = cpa_attend_share(&plan.call, plan.type, nthreads, error);
+		if (plan.space && !status)
 			run(&plan, device, nthreads);
-		else
+		else if (!status)
 			status = no_memory(error, (size_t)nthreads * plan.space_nbytes);
 	}
 	free(plan.space);
 	free(plan.states);
 	free(plan.units);
+	free(plan.call.shared);
+	free(plan.call.seen);
 	free(plan.call.visible);
 	free(plan.call.q_ids);
 	free(plan.call.k_ids);

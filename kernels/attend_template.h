@@ -323,6 +323,40 @@ static void NAME(attend)(
 				(size_t)(panels[i].nvectors * WIDE * problem->Dv) * sizeof(REAL));
 }
 
+/* Rows [row][step], turned round. */
+static void NAME(put)(const struct cpa_attend_unit *unit, char *memory, char *state_memory,
+	const struct cpa_attend_rows *rows)
+{
+	const int64_t Dv = unit->call->attend->problem->Dv, step = rows->step;
+	struct NAME(panel) panels[PANELS];
+	struct NAME(space) space = {0};
+	struct NAME(state) state;
+	int npanels = NAME(cut_panels)(unit->n, panels);
+
+	NAME(lay)(&space, unit->call->attend->problem, unit->n, memory);
+	state = NAME(state_of)(state_memory ? (REAL *)(void *)state_memory : space.own, unit->n);
+	memcpy(state.m, rows->m, (size_t)NAME(padded)(unit->n) * sizeof(REAL));
+	memcpy(state.l, rows->l, (size_t)NAME(padded)(unit->n) * sizeof(REAL));
+	for (int i = 0; i < npanels; i++) {
+		int64_t lanes = panels[i].nvectors * WIDE;
+
+		for (int64_t x = 0; x < lanes; x += WIDE) {
+			const REAL *row = (const REAL *)rows->o + (panels[i].first + x) * step;
+			REAL *to = state.o + panels[i].first * Dv + x;
+
+			for (int64_t d = 0; d < Dv; d += WIDE) {
+				VECTOR tile[WIDE];
+
+				for (int n = 0; n < WIDE; n++)
+					tile[n] = *(const NAME(loose) *)(row + n * step + d);
+				NAME(transpose)(tile);
+				for (int n = 0; n < WIDE && d + n < Dv; n++)
+					AT(to + (d + n) * lanes) = tile[n];
+			}
+		}
+	}
+}
+
 /* Adds state b to a, lane by lane. */
 static void NAME(join)(const struct NAME(panel) * panel, int64_t Dv, const struct NAME(state) * a,
 	const struct NAME(state) * b)
@@ -382,10 +416,12 @@ static void NAME(exp2_test)(REAL *x, int64_t n)
 
 static const struct cpa_attend_type NAME(type) = {
 	.lanes = PANEL,
+	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(space_nbytes),
 	.state_nbytes = NAME(state_nbytes),
 	.attend = NAME(attend),
 	.finish = NAME(finish),
+	.put = NAME(put),
 };
 
 #undef AT

@@ -15,7 +15,8 @@
 enum {
 	CPA_UNIT_ROWS = 256,
 	CPA_KEY_BLOCK = 192, /* keys whose weights are added up apart; a multiple of every tile */
-	CPA_MAX_SPLITS = 16
+	CPA_MAX_SPLITS = 16,
+	CPA_SHARED_PARTS = 16
 };
 
 /* One call. */
@@ -26,7 +27,20 @@ struct cpa_attend_call {
 	bool copies_v; /* rows of v lie so that reading them in place is slow */
 	bool streams_o; /* o is too large for the caches, and its rows are whole lines */
 	size_t state_nbytes; /* from one state of a unit to the next */
+	/* Only for kernels that share: */
+	unsigned char *seen; /* [batches][nk] whether any row of the call sees the key */
+	char *shared; /* [batches][key heads][shared_nbytes] */
+	size_t shared_nbytes;
+	struct cpa_range shared_kv; /* key heads of the arrays */
 };
+
+/* What units over a key head of the arrays share. */
+CPA_INLINE char *cpa_attend_shared(const struct cpa_attend_call *call, int64_t b, int64_t kv)
+{
+	int64_t nkv = call->shared_kv.end - call->shared_kv.start;
+
+	return call->shared + (size_t)(b * nkv + kv - call->shared_kv.start) * call->shared_nbytes;
+}
 
 struct cpa_attend_unit {
 	const struct cpa_attend_call *call;
@@ -67,9 +81,17 @@ CPA_INLINE struct cpa_unit_row cpa_unit_row(
 	return row;
 }
 
+/* Rows of a unit that another kernel computed, filled up to a multiple of 16. */
+struct cpa_attend_rows {
+	const void *m, *l, *o; /* [row] maximum and sum, [row][step] */
+	int64_t step; /* at least Dv, up to whole vectors */
+};
+
 /* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
+	int few; /* up to so many rows of a key head the kernel of fp32 is better */
+	double chain_key; /* additions of a row per key, see cpa_cpu_arithmetic() */
 	/* Bytes of scratch for one thread, and of the state of one unit. */
 	size_t (*space_nbytes)(const struct cpa_problem *problem, int nrows);
 	size_t (*state_nbytes)(const struct cpa_problem *problem, int nrows);
@@ -77,6 +99,16 @@ struct cpa_attend_type {
 	void (*attend)(const struct cpa_attend_unit *unit, int split, char *space, char *state);
 	/* Joins the nsplits states of the unit (0: takes that of the space); writes o and lse. */
 	void (*finish)(const struct cpa_attend_unit *unit, char *space, char *states);
+	/* Instead of attend: makes a state of rows computed elsewhere.  NULL for some kernels. */
+	void (*put)(const struct cpa_attend_unit *unit, char *space, char *state,
+		const struct cpa_attend_rows *rows);
+	/*
+	 * NULL, or how to make, before any unit, what all units over a key head share: its bytes,
+	 * parts 0..CPA_SHARED_PARTS-1 of it in any order and by any thread, then the end of it.
+	 */
+	size_t (*shared_nbytes)(const struct cpa_attend *attend);
+	void (*share)(const struct cpa_attend_call *call, int64_t b, int64_t kv, int part);
+	void (*share_end)(const struct cpa_attend_call *call, int64_t b, int64_t kv);
 };
 struct cpa_attend_kernels {
 	/* By dtype of the problem; 16 bit may be widened to the kernel of fp32. */
@@ -94,6 +126,13 @@ struct cpa_attend_kernels {
 		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type                       \
 	}
 
-extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512;
+extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512,
+	cpa_attend_amx, cpa_attend_amx_software;
+extern const struct cpa_attend_type cpa_attend_amx_bf16, cpa_attend_amx_software_bf16;
+
+/* Makes what units share, if the kernel wants that; the caller frees seen and shared of the call
+ * in any case.  CPA_NO_MEMORY. */
+enum cpa_status cpa_attend_share(struct cpa_attend_call *call, const struct cpa_attend_type *type,
+	int nthreads, struct cpa_error *error);
 
 #endif

@@ -22,8 +22,16 @@
 
 #include "ref/ref.h"
 
-/* Ascending; a set includes those before it. */
-enum cpa_cpu { CPA_CPU_GENERIC, CPA_CPU_AVX2, CPA_CPU_AVX512, CPA_CPU_AMX, CPA_NCPUS };
+/* Ascending; a set includes those before it.  Tiles in software are for tests, slow, and never
+ * picked unasked. */
+enum cpa_cpu {
+	CPA_CPU_GENERIC,
+	CPA_CPU_AVX2,
+	CPA_CPU_AVX512,
+	CPA_CPU_AMX,
+	CPA_CPU_AMX_SOFTWARE,
+	CPA_NCPUS
+};
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define CPA_CPU_X86 1
@@ -52,7 +60,8 @@ struct cpa_attend_kernels;
 struct cpa_move_kernels;
 
 struct cpa_cpu_kernels {
-	const char *name; /* "generic" "avx2" "avx512" "amx" */
+	const char *name; /* "generic" "avx2" "avx512" "amx" "amx-software" */
+	const char *remark; /* NULL, or what is to be known of it */
 	const struct cpa_attend_kernels *attend; /* kernels/attend_unit.h */
 	const struct cpa_move_kernels *move;     /* kernels/move.h */
 };

@@ -23,15 +23,22 @@
 #endif
 
 static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
-	[CPA_CPU_GENERIC] = {"generic", &cpa_attend_generic, &cpa_move_generic},
+	[CPA_CPU_GENERIC] = {.name = "generic", .attend = &cpa_attend_generic, .move = &cpa_move_generic},
 #if CPA_CPU_X86
-	[CPA_CPU_AVX2] = {"avx2", &cpa_attend_avx2, &cpa_move_avx2},
-	[CPA_CPU_AVX512] = {"avx512", &cpa_attend_avx512, &cpa_move_avx512},
+	[CPA_CPU_AVX2] = {.name = "avx2", .attend = &cpa_attend_avx2, .move = &cpa_move_avx2},
+	[CPA_CPU_AVX512] = {.name = "avx512", .attend = &cpa_attend_avx512, .move = &cpa_move_avx512},
+	[CPA_CPU_AMX] = {.name = "amx",
+		.remark = "bf16 by tiles, fp16, fp32 and fp64 as avx512",
+		.attend = &cpa_attend_amx, .move = &cpa_move_avx512},
+	[CPA_CPU_AMX_SOFTWARE] = {.name = "amx-software",
+		.remark = "amx with tiles in software, slow, for tests",
+		.attend = &cpa_attend_amx_software, .move = &cpa_move_avx512},
 #else
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
-#endif
 	[CPA_CPU_AMX] = {.name = "amx"},
+	[CPA_CPU_AMX_SOFTWARE] = {.name = "amx-software"},
+#endif
 };
 
 static const char *lacks_avx2(void)
@@ -58,26 +65,49 @@ static const char *lacks_avx512(void)
 	return lacks_avx2();
 }
 
+#if CPA_CPU_X86 && defined(__linux__)
+/* Eight tiles of 16 rows of 64 bytes, as palette 1 is defined; and products of that size. */
+static bool has_whole_tiles(void)
+{
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) || b >> 16 < 8 || (b & 0xffff) < 64 ||
+		(c & 0xffff) < 16)
+		return false;
+	return __get_cpuid_count(0x1e, 0, &a, &b, &c, &d) && (b & 0xff) >= 16 &&
+		(b >> 8 & 0xffff) >= 64;
+}
+
+/* The kernel saves tiles for processes that asked; once is enough for all threads, and asking
+ * again is harmless. */
+static bool is_granted_tiles(void)
+{
+	enum { REQUEST = 0x1023, DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+
+	return !syscall(SYS_arch_prctl, REQUEST, DATA);
+}
+#endif
+
 static const char *lacks_amx(void)
 {
 #if CPA_CPU_X86 && defined(__linux__)
-	enum {
-		TILE = 1 << 24,
-		TILE_BF16 = 1 << 22,
-		STATE = 3 << 17,
-		REQUEST = 0x1023,
-		DATA = 18
-	};
+	enum { TILE_BF16 = 1 << 22, TILE = 1 << 24, SAVES = 1 << 27, STATE = 3 << 17 };
 	unsigned a, b, c, d, saved, high;
 
-	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILE) || !(d & TILE_BF16))
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILE) || !(d & TILE_BF16) ||
+		!has_whole_tiles())
 		return "the processor has no AMX with bf16";
-	__asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+	/* XGETBV is there only where the operating system saves extended states. */
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & SAVES))
+		return "the operating system does not save AMX tiles";
+	__asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
 	if ((saved & STATE) != STATE)
 		return "the operating system does not save AMX tiles";
-	if (syscall(SYS_arch_prctl, REQUEST, DATA))
+	if (lacks_avx512())
+		return lacks_avx512();
+	if (!is_granted_tiles())
 		return "the operating system does not grant AMX tiles to this process";
-	return lacks_avx512();
+	return NULL;
 #else
 	return "AMX is used on x86-64 Linux only";
 #endif
@@ -101,14 +131,21 @@ const char *cpa_cpu_lacks(enum cpa_cpu set)
 		return lacks_avx512();
 	case CPA_CPU_AMX:
 		return lacks_amx();
+	case CPA_CPU_AMX_SOFTWARE:
+		return lacks_avx512();
 	default:
 		return NULL;
 	}
 }
 
+const char *cpa_cpu_lacks_tiles(void)
+{
+	return cpa_cpu_lacks(CPA_CPU_AMX);
+}
+
 static const struct cpa_cpu_kernels *best(void)
 {
-	for (int set = CPA_NCPUS - 1; set > 0; set--)
+	for (int set = CPA_CPU_AMX; set > 0; set--)
 		if (!cpa_cpu_lacks((enum cpa_cpu)set))
 			return &rows[set];
 	return &rows[CPA_CPU_GENERIC];
@@ -198,15 +235,17 @@ void cpa_cpu_describe(char *text, size_t size)
 	const struct cpa_cpu_kernels *row = cpa_cpu_kernels();
 	size_t length;
 
-	snprintf(text, size, "kernels %s, picked %s", row->name,
-		wish && *wish ? "by CPATTN_CPU" : "as the best that runs here");
+	snprintf(text, size, "kernels %s, picked %s%s%s%s", row->name,
+		wish && *wish ? "by CPATTN_CPU" : "as the best that runs here",
+		row->remark ? " (" : "", row->remark ? row->remark : "", row->remark ? ")" : "");
 	for (int set = 0; set < CPA_NCPUS; set++) {
 		const char *lack = cpa_cpu_lacks((enum cpa_cpu)set);
 
 		if (&rows[set] == row)
 			continue;
 		length = strlen(text);
-		snprintf(text + length, size - length, "; %s: %s", rows[set].name,
-			lack ? lack : "could run too");
+		snprintf(text + length, size - length, "; %s: %s%s%s", rows[set].name,
+			lack ? lack : "could run too", !lack && rows[set].remark ? ", " : "",
+			!lack && rows[set].remark ? rows[set].remark : "");
 	}
 }

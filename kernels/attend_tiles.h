@@ -1,0 +1,350 @@
+/*
+ * attend_tiles.h - attention for bf16 by products of tiles; included once with the tiles of the
+ * processor and once with those in software, between CPA_TARGET_BEGIN_AVX512 and CPA_TARGET_END.
+ * The includer defines TILES_TYPE, the name of its struct cpa_attend_type.
+ *
+ * BLOCK_ROWS query rows meet BLOCK_KEYS keys at a time: scores S = Q K^T in fp32, weights P of
+ * them in bf16, and O += P V.  Rows lie along rows here, so softmax goes along vectors of keys.
+ * Four tiles are sums and four are factors, each of which is used twice: two times 16 rows and
+ * two times 16 keys or features.  What the rows of a unit find is given to the kernel of fp32,
+ * which joins parts, divides and stores (and does whole units that tiles cannot).
+ *
+ * Sums.  A score is a sum of D products.  Per tile of 32 features the even and the odd ones are
+ * summed apart by fused multiply-adds, 15 roundings each since products of bf16 are exact in
+ * fp32; they are added, and added to the sum of earlier tiles: fewer than D roundings in all,
+ * then those of the factor scale log2(e) / 4 and of the product with it.  A sum over values goes
+ * likewise, through 16 additions in its tile of 32 keys and then one for each tile after it,
+ * blocks or not.  The sum of weights goes through fewer: every sixteenth of a block in one
+ * chain, then 4 to add the 16 up.  Between blocks the older sums may shrink: a product, the
+ * error of exp in the factor, and of the difference of maxima.
+ */
+
+enum {
+	WIDE = 16,
+	PAIRED = 2 * WIDE,
+	BLOCK_ROWS = 32,
+	BLOCK_KEYS = 512,
+	TILE = CPA_TILE_NBYTES / 2, /* numbers of bf16 */
+	MAX_BLOCKS = CPA_UNIT_ROWS / BLOCK_ROWS,
+	FEW = 8 /* rows of a key head for which packing is not worth it */
+};
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+#include "kernels/attend_tiles_pack.h"
+
+/* What a thread works in, behind the space of the kernel of fp32.  Rows are those of the unit,
+ * filled up to whole blocks. */
+struct space {
+	uint16_t *q; /* [block][feature tile][2][16 rows][32 features] */
+	float *s; /* [BLOCK_ROWS][BLOCK_KEYS] */
+	uint16_t *p; /* likewise */
+	float *bias; /* [BLOCK_KEYS] of one row */
+	float *m, *l, *o; /* [row], [row], [row][v_tiles 16] */
+};
+
+static const struct cpa_attend_type *plain(void)
+{
+	return cpa_attend_avx512.type[CPA_DTYPE_FP32];
+}
+
+static size_t whole_lines(size_t nbytes)
+{
+	return (nbytes + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+}
+
+/* Lays a space over memory; NULL: only counts.  Returns the bytes. */
+static size_t lay(struct space *space, const struct cpa_problem *problem, int nrows, char *memory)
+{
+	int64_t rows = tiles_of(nrows, BLOCK_ROWS) * BLOCK_ROWS;
+	struct {
+		void **at;
+		size_t nbytes;
+	} parts[] = {
+		{(void **)&space->q,
+			(size_t)(rows * tiles_of(problem->D, PAIRED) * PAIRED) *
+				sizeof(uint16_t)},
+		{(void **)&space->s, BLOCK_ROWS * BLOCK_KEYS * sizeof(float)},
+		{(void **)&space->p, BLOCK_ROWS * BLOCK_KEYS * sizeof(uint16_t)},
+		{(void **)&space->bias, BLOCK_KEYS * sizeof(float)},
+		{(void **)&space->m, (size_t)rows * sizeof(float)},
+		{(void **)&space->l, (size_t)rows * sizeof(float)},
+		{(void **)&space->o,
+			(size_t)(rows * tiles_of(problem->Dv, WIDE) * WIDE) * sizeof(float)},
+	};
+	size_t nbytes = 0;
+
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		if (memory)
+			*parts[i].at = memory + nbytes;
+		nbytes += whole_lines(parts[i].nbytes);
+	}
+	return nbytes;
+}
+
+static size_t space_nbytes(const struct cpa_problem *problem, int nrows)
+{
+	struct space space;
+
+	return whole_lines(plain()->space_nbytes(problem, nrows)) +
+		lay(&space, problem, nrows, NULL);
+}
+
+static size_t state_nbytes(const struct cpa_problem *problem, int nrows)
+{
+	return plain()->state_nbytes(problem, nrows);
+}
+
+/* ---- rows ---- */
+
+/* Up to BLOCK_ROWS rows of a unit, and what they see of a block of keys. */
+struct block {
+	const struct cpa_attend_unit *unit;
+	const struct space *space;
+	char *shared;
+	struct sizes sizes;
+	int first, nrows;
+	int64_t start; /* a multiple of PAIRED */
+	int n; /* keys, a multiple of PAIRED */
+	float factor; /* of products, to scores as the kernel of fp32 keeps them */
+};
+
+struct row {
+	int64_t t, h;
+	struct cpa_range keys;
+};
+
+static struct row row_at(const struct cpa_attend_unit *unit, int i)
+{
+	int64_t nq = unit->call->attend->nq, entry = unit->first + i, t = entry % nq;
+
+	return (struct row){t, unit->head + entry / nq, unit->call->visible[unit->b * nq + t]};
+}
+
+/* Rows of zeros fill the last block.  False where a number is too large for tiles. */
+static bool load_queries(
+	const struct cpa_attend_unit *unit, const struct sizes *sizes, const struct space *space)
+{
+	const struct cpa_array *q = &unit->call->attend->q;
+	int64_t nrows = tiles_of(unit->n, BLOCK_ROWS) * BLOCK_ROWS;
+	__m512i most = _mm512_setzero_si512();
+
+	for (int i = 0; i < nrows; i++) {
+		struct row row = row_at(unit, i < unit->n ? i : 0);
+		const uint16_t *from = i < unit->n
+			? cpa_element(q, cpa_array_index(q, row.t, unit->b, row.h))
+			: NULL;
+		uint16_t *to = space->q + i / BLOCK_ROWS * (sizes->k_tiles * 2 * TILE) +
+			i % BLOCK_ROWS * PAIRED;
+
+		for (int64_t t = 0; t < sizes->k_tiles; t++) {
+			__m512i x = load_pairs(from, t * PAIRED, unit->call->attend->problem->D);
+
+			most = _mm512_max_epu16(
+				most, _mm512_and_si512(x, _mm512_set1_epi16(0x7fff)));
+			_mm512_storeu_si512(to + t * 2 * TILE, x);
+		}
+	}
+	return !_mm512_cmpgt_epu16_mask(most, _mm512_set1_epi16((short)BF16_POWER(40)));
+}
+
+/* ---- products ---- */
+
+/* S of the block, 32 by 32; the lower 16 rows only where there are any. */
+static void scores(const struct block *block)
+{
+	const int64_t ntiles = block->sizes.k_tiles, step = BLOCK_KEYS * sizeof(float);
+	const uint16_t *q = block->space->q + block->first * ntiles * PAIRED;
+	const uint16_t *k = keys_of(block->shared) + block->start / WIDE * ntiles * TILE;
+	const bool both = block->nrows > WIDE;
+
+	for (int64_t j = 0; j < block->n; j += PAIRED, k += 2 * ntiles * TILE) {
+		float *to = block->space->s + j;
+
+		TILE_ZERO(0);
+		TILE_ZERO(1);
+		TILE_ZERO(2);
+		TILE_ZERO(3);
+		for (int64_t t = 0; t < ntiles; t++) {
+			TILE_LOAD(4, q + t * 2 * TILE, CPA_TILE_COLSB);
+			TILE_LOAD(6, k + t * TILE, CPA_TILE_COLSB);
+			TILE_MULTIPLY(0, 4, 6);
+			TILE_LOAD(7, k + (ntiles + t) * TILE, CPA_TILE_COLSB);
+			TILE_MULTIPLY(1, 4, 7);
+			if (both) {
+				TILE_LOAD(5, q + (t * 2 + 1) * TILE, CPA_TILE_COLSB);
+				TILE_MULTIPLY(2, 5, 6);
+				TILE_MULTIPLY(3, 5, 7);
+			}
+		}
+		TILE_STORE(0, to, step);
+		TILE_STORE(1, to + WIDE, step);
+		if (both) {
+			TILE_STORE(2, to + WIDE * BLOCK_KEYS, step);
+			TILE_STORE(3, to + WIDE * BLOCK_KEYS + WIDE, step);
+		}
+	}
+}
+
+/* O of the block, 32 by 32 features, or the last 16. */
+static void values(const struct block *block)
+{
+	const int64_t ntiles = block->sizes.v_tiles, Dv = ntiles * WIDE;
+	const int64_t o_step = Dv * (int64_t)sizeof(float),
+		      p_step = BLOCK_KEYS * sizeof(uint16_t);
+	const uint16_t *v = values_of(block->shared, &block->sizes) +
+		block->start / PAIRED * ntiles * TILE;
+	const uint16_t *p = block->space->p;
+	const bool both = block->nrows > WIDE;
+
+	for (int64_t t = 0; t < ntiles; t += 2) {
+		float *o = block->space->o + block->first * Dv + t * WIDE;
+		const bool pair = t + 1 < ntiles;
+
+		TILE_LOAD(0, o, o_step);
+		if (pair)
+			TILE_LOAD(1, o + WIDE, o_step);
+		if (both)
+			TILE_LOAD(2, o + WIDE * Dv, o_step);
+		if (both && pair)
+			TILE_LOAD(3, o + WIDE * Dv + WIDE, o_step);
+		for (int64_t j = 0; j < block->n; j += PAIRED) {
+			const uint16_t *from = v + (j / PAIRED * ntiles + t) * TILE;
+
+			TILE_LOAD(4, p + j, p_step);
+			TILE_LOAD(6, from, CPA_TILE_COLSB);
+			TILE_MULTIPLY(0, 4, 6);
+			if (pair) {
+				TILE_LOAD(7, from + TILE, CPA_TILE_COLSB);
+				TILE_MULTIPLY(1, 4, 7);
+			}
+			if (both) {
+				TILE_LOAD(5, p + WIDE * BLOCK_KEYS + j, p_step);
+				TILE_MULTIPLY(2, 5, 6);
+			}
+			if (both && pair)
+				TILE_MULTIPLY(3, 5, 7);
+		}
+		TILE_STORE(0, o, o_step);
+		if (pair)
+			TILE_STORE(1, o + WIDE, o_step);
+		if (both)
+			TILE_STORE(2, o + WIDE * Dv, o_step);
+		if (both && pair)
+			TILE_STORE(3, o + WIDE * Dv + WIDE, o_step);
+	}
+}
+
+#include "kernels/attend_tiles_weigh.h"
+
+/* ---- one unit ---- */
+
+static struct cpa_range hull_of(const struct cpa_attend_unit *unit, int first, int n)
+{
+	struct cpa_range hull = {INT64_MAX, 0};
+
+	for (int i = first; i < first + n; i++) {
+		struct cpa_range keys = row_at(unit, i).keys;
+
+		hull.start = MIN(hull.start, keys.start);
+		hull.end = MAX(hull.end, keys.end);
+	}
+	return hull;
+}
+
+/* Rows [first, first + nrows) over what they see of keys [start, end). */
+static void attend_block(struct block *block, int64_t start, int64_t end)
+{
+	struct cpa_range hull = hull_of(block->unit, block->first, block->nrows);
+	bool any = false;
+
+	start = MAX(start, hull.start) / PAIRED * PAIRED;
+	end = MIN(end, tiles_of(hull.end, PAIRED) * PAIRED);
+	if (start >= end)
+		return;
+	block->start = start;
+	block->n = (int)(end - start);
+	for (int i = 0; i < block->nrows && !any; i++) {
+		struct cpa_range keys = row_at(block->unit, block->first + i).keys;
+
+		any = MAX(keys.start, start) < MIN(keys.end, end);
+	}
+	if (!any)
+		return; /* rows may lie far apart */
+	scores(block);
+	weigh(block);
+	values(block);
+}
+
+static void attend_keys(const struct cpa_attend_unit *unit, int split, struct block *block)
+{
+	struct cpa_range hull = hull_of(unit, 0, unit->n);
+	int64_t first = hull.start / PAIRED * PAIRED, nblocks;
+
+	if (hull.start >= hull.end)
+		return;
+	nblocks = tiles_of(hull.end - first, BLOCK_KEYS);
+	for (int64_t j = nblocks * split / unit->nsplits;
+		j < nblocks * (split + 1) / unit->nsplits; j++)
+		for (int i = 0; i < unit->n; i += BLOCK_ROWS) {
+			block->first = i;
+			block->nrows = MIN(unit->n - i, (int)BLOCK_ROWS);
+			attend_block(block, first + j * BLOCK_KEYS, first + (j + 1) * BLOCK_KEYS);
+		}
+}
+
+static void attend(const struct cpa_attend_unit *unit, int split, char *memory, char *state)
+{
+	static const struct cpa_tile_config config = CPA_TILES_WHOLE;
+	const struct cpa_attend *call = unit->call->attend;
+	char *shared = cpa_attend_shared(unit->call, unit->b, unit->kv);
+	const struct head *head = (const struct head *)(const void *)shared;
+	struct space space = {0};
+	struct block block = {.unit = unit,
+		.space = &space,
+		.shared = shared,
+		.sizes = sizes_of(call),
+		.factor = (float)(call->problem->scale * (LOG2E / 4))};
+	int64_t step = block.sizes.v_tiles * WIDE;
+	int64_t nrows = tiles_of(unit->n, BLOCK_ROWS) * BLOCK_ROWS;
+
+	lay(&space, call->problem, unit->n,
+		memory + whole_lines(plain()->space_nbytes(call->problem, unit->n)));
+	if (!head->fits || !load_queries(unit, &block.sizes, &space)) {
+		plain()->attend(unit, split, memory, state);
+		return;
+	}
+	for (int64_t i = 0; i < nrows; i++) {
+		space.m[i] = -FLT_MAX;
+		space.l[i] = 0;
+	}
+	memset(space.o, 0, (size_t)(nrows * step) * sizeof(float));
+	memset(space.p, 0, BLOCK_ROWS * BLOCK_KEYS * sizeof(uint16_t));
+	TILE_CONFIGURE(&config);
+	attend_keys(unit, split, &block);
+	TILE_RELEASE();
+	for (int64_t i = 0; i < nrows * step; i += WIDE)
+		_mm512_store_ps(space.o + i,
+			_mm512_scalef_ps(_mm512_load_ps(space.o + i),
+				_mm512_set1_ps(-(float)head->shift)));
+	plain()->put(
+		unit, memory, state, &(struct cpa_attend_rows){space.m, space.l, space.o, step});
+}
+
+static void finish(const struct cpa_attend_unit *unit, char *memory, char *states)
+{
+	plain()->finish(unit, memory, states);
+}
+
+const struct cpa_attend_type TILES_TYPE = {
+	.lanes = BLOCK_ROWS,
+	.few = FEW,
+	.chain_key = 1.0 / PAIRED + (3 + CPA_CPU_EXP_ERROR) / BLOCK_KEYS,
+	.space_nbytes = space_nbytes,
+	.state_nbytes = state_nbytes,
+	.attend = attend,
+	.finish = finish,
+	.shared_nbytes = shared_nbytes,
+	.share = share,
+	.share_end = share_end,
+};
