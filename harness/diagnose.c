@@ -16,6 +16,7 @@ static const double least_explained = 0.9;
 enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
+	cpa_hypotheses_partials,
 	cpa_hypotheses_lengths, cpa_hypotheses_masks, cpa_hypotheses_layout,
 	cpa_hypotheses_groups, cpa_hypotheses_buffers, cpa_hypotheses_branches};
 
@@ -60,6 +61,7 @@ static bool fits(struct cpa_suspect *s, const struct cpa_hypothesis *it, const i
 	double *o, struct fit *fit)
 {
 	*fit = (struct fit){0};
+	s->nrounded = s->notherwise = 0;
 	for (int i = 0; i < s->nrows; i++) {
 		struct cpa_suspect_row *row = &s->rows[i];
 		double lse = NAN;
