@@ -113,6 +113,9 @@ ROOM_kernels := -O3 -ffp-contract=fast
 # would reach what the file depends on too.
 CFLAGS_ref/attention := -O3
 CFLAGS_kernels/merge := -ffp-contract=off
+CFLAGS_kernels/move_generic := -ffp-contract=off
+CFLAGS_kernels/move_avx2 := -ffp-contract=off
+CFLAGS_kernels/move_avx512 := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
@@ -207,7 +210,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify install uninstall clean help
+.PHONY: all deps verify test check bench-verify bench-kernels bench-copies install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -243,6 +246,21 @@ check: $(B)/cpattn
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
+
+bench-copies: $(B)/bench_copies
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_copies none 2>/dev/null; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_copies || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
+
+# One set of instructions after the other, where the machine has it.
+bench-kernels: $(B)/bench_kernels
+	@for set in avx512 avx2 generic; do \
+		if CPATTN_CPU=$$set $(B)/bench_kernels none 2>&1 | grep -q 'no part'; then \
+			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_kernels || exit 1; \
+		else echo "# $$set cannot run here"; fi; \
+	done
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -334,6 +352,8 @@ help:
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
 #: bench-verify  how long verification takes
+#: bench-copies  merges, copies and poison of the cpu device against what this machine copies
+#: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct cpa_check {
 	const struct cpa_partition *part;
@@ -161,6 +162,37 @@ static bool take_outputs(struct cpa_check_rank_state *state)
 	return true;
 }
 
+/* With guidance the rows of every batch group, this rank's own among them, stand in "o group i"
+ * at the end: the combination takes each branch from where its name says. */
+static bool take_groups(struct cpa_check_rank_state *state)
+{
+	const struct cpa_config *config = &state->part->config;
+	struct cpa_content c = owned(state, CPA_TENSOR_O);
+	for (int b = 0;
+		config->guidance != 0 && config->batch_degree > 1 && b < config->batch_degree;
+		b++) {
+		char name[24], text[200];
+		int id = 0;
+		c.batches = cpa_partition_batches(state->part, b);
+		if (owns_nothing(&c))
+			continue;
+		snprintf(name, sizeof name, "o group %d", b);
+		while (id < state->schedule->nbuffers &&
+			strcmp(state->schedule->buffers[id].name, name) != 0)
+			id++;
+		cpa_content_print(&c, text, sizeof text);
+		if (id == state->schedule->nbuffers)
+			return cpa_check_fail(state, CPA_RULE_DATA,
+				"owes guidance %s, and has no buffer \"%s\": the gather of batch "
+				"group %d is missing",
+				text, name, b);
+		struct cpa_operand all = {cpa_box_all(state->schedule, id), c};
+		if (!cpa_check_operand(state, &all) || !cpa_check_read(state, &all))
+			return false;
+	}
+	return true;
+}
+
 static bool check_steps(struct cpa_check_rank_state *state)
 {
 	const struct cpa_schedule *s = state->schedule;
@@ -191,7 +223,7 @@ static bool check_rank(struct cpa_check_rank_state *state)
 	if (!give_inputs(state) || !cpa_check_clocks(state) || !check_steps(state))
 		return false;
 	/* The virtual last step stands on the compute queue for is_ordered(). */
-	return take_outputs(state);
+	return take_outputs(state) && take_groups(state);
 }
 
 /* ---- the life of a check ---- */

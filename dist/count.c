@@ -9,6 +9,18 @@ static int64_t operand_nbytes(const struct cpa_schedule *s, const struct cpa_ope
 	return cpa_box_nelements(b, &x->box) * (int64_t)cpa_dtype_nbytes(b->dtype);
 }
 
+/* Only the gather of guidance brings rows of several batch groups together. */
+static bool gathers_branches(const struct cpa_op *op)
+{
+	if (op->kind != CPA_OP_COLLECTIVE)
+		return false;
+	for (int i = 1; i < op->nwrites; i++)
+		if (op->writes[i].content.batches.start != op->writes[0].content.batches.start ||
+			op->writes[i].content.batches.end != op->writes[0].content.batches.end)
+			return true;
+	return false;
+}
+
 static void count_message(
 	const struct cpa_schedule *s, const struct cpa_op *op, struct cpa_counts *counts)
 {
@@ -18,6 +30,7 @@ static void count_message(
 		nbytes += operand_nbytes(s, &op->reads[i]);
 	counts->bytes_sent += nbytes * copies;
 	counts->messages += nbytes > 0 && copies > 0;
+	counts->gathered_bytes += gathers_branches(op) ? nbytes * copies : 0;
 }
 
 /* How many of the rows from t on are in the document of t, at most `width`. */

@@ -23,6 +23,12 @@ struct cpa_exec_queue {
 	struct cpa_device_event *last; /* after all steps are issued */
 };
 
+/* What has been written of a buffer since it was last poisoned as a whole. */
+struct cpa_exec_written {
+	struct cpa_box *boxes; /* room for each write of the schedule */
+	int n;
+};
+
 struct cpa_exec {
 	const struct cpa_schedule *schedule;
 	const struct cpa_problem *problem;
@@ -30,6 +36,8 @@ struct cpa_exec {
 	struct cpa_comm *comm;
 	struct cpa_exec_options options;
 	void **memory;              /* [nbuffers] */
+	struct cpa_exec_written *written; /* [nbuffers] */
+	struct cpa_box *boxes;      /* what written->boxes point into */
 	int *comm_ids;              /* [ncomms] the transport's names */
 	struct cpa_piece *pieces;   /* as many as the largest op has */
 	struct cpa_exec_run *steps; /* [nsteps] */

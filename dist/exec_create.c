@@ -93,6 +93,29 @@ static void make_queues(struct cpa_exec *exec)
 	}
 }
 
+static bool alloc_written(struct cpa_exec *exec)
+{
+	const struct cpa_schedule *schedule = exec->schedule;
+	int total = 0;
+
+	exec->written = calloc((size_t)schedule->nbuffers + 1, sizeof *exec->written);
+	for (int i = 0; i < schedule->nops; i++)
+		total += schedule->ops[i].nwrites;
+	exec->boxes = calloc((size_t)total + 1, sizeof *exec->boxes);
+	if (!exec->written || !exec->boxes)
+		return false;
+	for (int i = 0; i < schedule->nops; i++)
+		for (int k = 0; k < schedule->ops[i].nwrites; k++)
+			exec->written[schedule->ops[i].writes[k].box.buffer].n++;
+	total = 0;
+	for (int i = 0; i < schedule->nbuffers; i++) {
+		exec->written[i].boxes = exec->boxes + total;
+		total += exec->written[i].n;
+		exec->written[i].n = 0;
+	}
+	return true;
+}
+
 static bool alloc_tables(struct cpa_exec *exec)
 {
 	const struct cpa_schedule *schedule = exec->schedule;
@@ -103,6 +126,8 @@ static bool alloc_tables(struct cpa_exec *exec)
 
 		npieces = n > npieces ? n : npieces;
 	}
+	if (!alloc_written(exec))
+		return false;
 	exec->memory = calloc((size_t)schedule->nbuffers + 1, sizeof *exec->memory);
 	exec->comm_ids = calloc((size_t)schedule->ncomms + 1, sizeof *exec->comm_ids);
 	exec->pieces = calloc((size_t)npieces, sizeof *exec->pieces);
@@ -118,10 +143,12 @@ static enum cpa_status poison_all(struct cpa_exec *exec, struct cpa_error *error
 	struct cpa_device_event *event;
 	enum cpa_status status = CPA_OK;
 
-	for (int i = 0; status == CPA_OK && i < exec->schedule->nbuffers; i++)
+	for (int i = 0; status == CPA_OK && i < exec->schedule->nbuffers; i++) {
+		exec->written[i].n = 0;
 		if (exec->schedule->buffers[i].role != CPA_ROLE_INPUT)
 			status = ops->poison(exec->device, CPA_QUEUE_COMPUTE, exec->memory[i],
 				(size_t)cpa_buffer_nbytes(&exec->schedule->buffers[i]), error);
+	}
 	if (status == CPA_OK)
 		status = ops->event_record(exec->device, CPA_QUEUE_COMPUTE, &event, error);
 	if (status != CPA_OK)
@@ -209,6 +236,8 @@ void cpa_exec_destroy(struct cpa_exec *exec)
 	for (int i = 0; exec->memory && i < exec->schedule->nbuffers; i++)
 		if (exec->memory[i] && exec->memory[i] != nothing)
 			exec->device->ops->free(exec->device, exec->memory[i]);
+	free(exec->written);
+	free(exec->boxes);
 	free(exec->memory);
 	free(exec->comm_ids);
 	free(exec->pieces);

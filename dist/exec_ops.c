@@ -93,7 +93,49 @@ static enum cpa_status poison_box(
 	return status;
 }
 
-/* What a compute op is about to write in full, unless it reads there too (a merge in place). */
+static bool same_box(const struct cpa_box *a, const struct cpa_box *b)
+{
+	return a->buffer == b->buffer && a->token == b->token && a->ntokens == b->ntokens
+		&& a->step == b->step && a->batch == b->batch && a->nbatches == b->nbatches
+		&& a->head == b->head && a->nheads == b->nheads;
+}
+
+/*
+ * Whether box may hold something else than poison: an op has written there since the whole
+ * buffer was poisoned, or somebody that is not an op (input, or a hook) may have.
+ */
+static bool is_written(const struct cpa_exec *exec, const struct cpa_box *box)
+{
+	const struct cpa_exec_written *written = &exec->written[box->buffer];
+	const struct cpa_exec_hook *hook = &exec->options.hook;
+
+	if (hook->before || hook->after ||
+		exec->schedule->buffers[box->buffer].role == CPA_ROLE_INPUT)
+		return true;
+	for (int i = 0; i < written->n; i++)
+		if (may_overlap(&written->boxes[i], box))
+			return true;
+	return false;
+}
+
+static void note_writes(struct cpa_exec *exec, const struct cpa_op *op)
+{
+	for (int i = 0; i < op->nwrites; i++) {
+		const struct cpa_box *box = &op->writes[i].box;
+		struct cpa_exec_written *written = &exec->written[box->buffer];
+		int k = 0;
+
+		while (k < written->n && !same_box(&written->boxes[k], box))
+			k++;
+		if (k == written->n)
+			written->boxes[written->n++] = *box;
+	}
+}
+
+/*
+ * What a compute op is about to write in full, unless it reads there too (a merge in place), or
+ * it is poison already.
+ */
 static enum cpa_status poison_writes(
 	struct cpa_exec *exec, int queue, const struct cpa_op *op, struct cpa_error *error)
 {
@@ -104,9 +146,10 @@ static enum cpa_status poison_writes(
 
 		for (int k = 0; k < op->nreads; k++)
 			read |= may_overlap(&op->writes[i].box, &op->reads[k].box);
-		if (!read)
+		if (!read && is_written(exec, &op->writes[i].box))
 			status = poison_box(exec, queue, &op->writes[i].box, error);
 	}
+	note_writes(exec, op);
 	return status;
 }
 
@@ -156,13 +199,6 @@ static enum cpa_status run_attend(
 
 	assert(op->nreads == 3 && op->nwrites == 2);
 	return exec->device->ops->attend(exec->device, queue, &attend, error);
-}
-
-static bool same_box(const struct cpa_box *a, const struct cpa_box *b)
-{
-	return a->buffer == b->buffer && a->token == b->token && a->ntokens == b->ntokens
-		&& a->step == b->step && a->batch == b->batch && a->nbatches == b->nbatches
-		&& a->head == b->head && a->nheads == b->nheads;
 }
 
 /* Devices merge in place; a result elsewhere starts as a copy of the first pair. */
@@ -231,6 +267,8 @@ void cpa_exec_post(struct cpa_exec *exec, const struct cpa_op *op)
 	struct cpa_piece *pieces = exec->pieces;
 	int id = exec->comm_ids[op->comm];
 
+	if (exec->options.poison)
+		note_writes(exec, op);
 	for (int i = 0; i < op->nreads; i++)
 		pieces[i] = piece_of(exec, &op->reads[i].box);
 	for (int i = 0; i < op->nwrites; i++)

@@ -42,8 +42,9 @@ struct cpa_config {
 	int direction;              /* +1 (up): hop i works on block r-i and sends to r+1; -1 (down) */
 	enum cpa_partials partials;
 	enum cpa_dtype partial_dtype; /* fp32, or fp64 for fp64 problems and on the ref device */
-	/* Branches along the batch axis, negative first: 2, 3, or 0 for none.  The plan then ends with an
-	 * all-gather of o among the batch groups, into work buffers "o group 0", "o group 1", ... */
+	/* Branches along the batch axis, negative first: 2, 3, or 0 for none.  The plan then ends
+	 * with an all-gather of o among the batch groups, into work buffers "o group 0", "o group
+	 * 1", ...; the checker demands that the rows of every group end there. */
 	int guidance;
 };
 
@@ -299,6 +300,7 @@ struct cpa_counts {
 	int64_t work;       /* visible pairs x query heads x batch items */
 	int64_t attended;   /* pairs in ATTEND boxes, likewise */
 	int64_t mask_bytes; /* of the dense mask that this rank reads, in its broadcast shape; 0: none */
+	int64_t gathered_bytes; /* of bytes_sent: o, for guidance, to the other batch groups */
 };
 void cpa_schedule_count(const struct cpa_schedule *schedule, const struct cpa_problem *problem,
 	struct cpa_counts *counts);

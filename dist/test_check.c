@@ -28,7 +28,7 @@ static struct cpa_problem problem(int64_t B, int64_t S, int64_t Hq, int64_t Hkv,
  * shards. */
 static struct cpa_config config(int which, struct cpa_problem *p)
 {
-	*p = problem(which == 3 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
+	*p = problem(which == 3 || which == 8 ? 2 : 1, which == 4 ? 3 : 13, which == 2 ? 6 : 4,
 		which == 2 ? 3 : 2, which != 1);
 	p->layout = which == 6 ? CPA_LAYOUT_BHSD
 		: which == 7   ? CPA_LAYOUT_FUSED
@@ -36,8 +36,8 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 	if (which == 7)
 		p->Dv = p->D;
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
-	static const int degrees[8][2] = {
-		{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}, {2, 2}, {3, 1}};
+	static const int degrees[9][2] = {
+		{4, 1}, {3, 1}, {1, 3}, {2, 2}, {5, 1}, {3, 2}, {2, 2}, {3, 1}, {2, 1}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
@@ -45,9 +45,11 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 		: which == 2 || which == 5 ? CPA_ORDER_STRIPED
 					   : CPA_ORDER_CONTIGUOUS;
 	c.partials = which == 3 ? CPA_PARTIALS_BLOCK : CPA_PARTIALS_FP32;
+	if (which == 8) /* two branches, a batch group for each */
+		c.batch_degree = c.guidance = 2;
 	return c;
 }
-enum { NCONFIGS = 8 };
+enum { NCONFIGS = 9 };
 
 /* Some kinds can be harmless; of all others every instance is harmful. */
 static bool is_always_harmful(enum mutation kind, const struct cpa_op *op)

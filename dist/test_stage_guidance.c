@@ -60,6 +60,8 @@ static void check_counts(const struct world *with, const struct world *without, 
 	cpa_schedule_count(with->rank[rank], p, &a);
 	cpa_schedule_count(without->rank[rank], p, &b);
 	assert_int_equal(a.bytes_sent - b.bytes_sent, nbytes);
+	assert_int_equal(a.gathered_bytes, nbytes);
+	assert_int_equal(b.gathered_bytes, 0);
 	assert_int_equal(a.messages - b.messages, nbytes > 0);
 	assert_int_equal(a.work, b.work);
 	assert_int_equal(a.attended, b.attended);
@@ -174,6 +176,65 @@ static void a_gather_among_the_ranks_of_one_group_is_found(void **unused)
 	assert_found(&w);
 }
 
+/* What is wrong on all ranks alike leaves every message its partner: what a rank owes tells. */
+static void assert_owed(struct world *w, const char *sentence)
+{
+	struct cpa_check *check;
+	struct cpa_error error;
+
+	assert_int_equal(cpa_check_create(w->part, &check, &error), CPA_OK);
+	assert_int_equal(cpa_check_rank(check, w->rank[0], &error), CPA_MISMATCH);
+	assert_int_equal(cpa_check_fault(check)->rule, CPA_RULE_DATA);
+	if (!strstr(cpa_check_fault(check)->text, sentence))
+		fail_msg("%s", cpa_check_fault(check)->text);
+	cpa_check_destroy(check);
+	free_world(w);
+}
+
+static void a_gather_that_no_rank_makes_is_found(void **unused)
+{
+	struct world w;
+
+	(void)unused;
+	make(&w);
+	for (int rank = 0; rank < 4; rank++) {
+		w.rank[rank]->nops--;
+		w.rank[rank]->nsteps--;
+	}
+	assert_owed(&w, "from buffer \"o group 0\" rows 0-2 before all of it is written");
+}
+
+static void a_plan_without_the_buffers_of_the_gather_is_found(void **unused)
+{
+	struct world w;
+
+	(void)unused;
+	make(&w);
+	for (int rank = 0; rank < 4; rank++) {
+		w.rank[rank]->nops--;
+		w.rank[rank]->nsteps--;
+		w.rank[rank]->nbuffers = find(w.rank[rank], "o group 0");
+	}
+	assert_owed(&w, "has no buffer \"o group 0\": the gather of batch group 0 is missing");
+}
+
+static void branches_in_each_others_buffers_are_found(void **unused)
+{
+	struct world w;
+
+	(void)unused;
+	make(&w);
+	for (int rank = 0; rank < 4; rank++) {
+		struct cpa_operand *writes = last_op(w.rank[rank])->writes;
+		int first = writes[0].box.buffer;
+
+		writes[0].box.buffer = writes[1].box.buffer;
+		writes[1].box.buffer = first;
+	}
+	assert_owed(
+		&w, "reads buffer \"o group 0\" rows 0-2 as o tokens 0-2 heads 0-1 batches 0-0");
+}
+
 static void the_own_branch_in_place_of_the_other_is_found(void **unused)
 {
 	struct world w;
@@ -214,6 +275,9 @@ int main(void)
 		cmocka_unit_test(a_rank_that_stays_away_from_the_gather_is_found),
 		cmocka_unit_test(swapped_branches_are_found),
 		cmocka_unit_test(a_gather_among_the_ranks_of_one_group_is_found),
+		cmocka_unit_test(a_gather_that_no_rank_makes_is_found),
+		cmocka_unit_test(a_plan_without_the_buffers_of_the_gather_is_found),
+		cmocka_unit_test(branches_in_each_others_buffers_are_found),
 		cmocka_unit_test(the_own_branch_in_place_of_the_other_is_found),
 		cmocka_unit_test(branches_that_do_not_divide_the_batch_are_refused),
 	};

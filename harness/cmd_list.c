@@ -40,14 +40,19 @@ static void list_variants(void)
 
 static void list_devices(void)
 {
+	char kernels[800];
+
 	printf("devices\n");
+	cpa_cpu_describe(kernels, sizeof kernels);
 	for (int i = 0; cpa_device_name(i); i++) {
 		struct cpa_device *device = NULL;
 		struct cpa_error error = { "" };
 		char text[1200];
 
 		if (cpa_device_create(cpa_device_name(i), &device, &error) == CPA_OK)
-			snprintf(text, sizeof text, "%s; can run here", cpa_device_summary(i));
+			snprintf(text, sizeof text, "%s; can run here%s%s", cpa_device_summary(i),
+				strcmp(cpa_device_name(i), "cpu") ? "" : "; ",
+				strcmp(cpa_device_name(i), "cpu") ? "" : kernels);
 		else
 			snprintf(text, sizeof text, "%s; cannot run here: %.800s",
 				cpa_device_summary(i), error.text);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/commands.h"
+#include "harness/guidance.h"
 #include "harness/plan.h"
 #include "harness/plan_model.h"
 #include "harness/result_parts.h"
@@ -18,6 +19,7 @@ enum { MOST_PRINTED = 8, MOST_DRAWN = 64 };
 struct plan {
 	const struct cpa_options *options;
 	struct cpa_plan_targets targets;
+	struct cpa_plan_model_members members;
 	const struct cpa_plan_target
 		*target; /* the one whose configurations are being visited */
 	struct cpa_result_list list;
@@ -120,6 +122,7 @@ static void set_reproduce(const struct plan *plan, struct cpa_result *result)
 	}
 	if (plan->options->has_dtype)
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(plan->options->dtype));
+	cpa_guidance_put(&text, &plan->options->guidance);
 	cpa_text_put(&text, " %s", config);
 	free(config);
 }
@@ -129,6 +132,7 @@ static void start_result(const struct plan *plan, struct cpa_result *result)
 	cpa_result_init(result);
 	result->file = plan->targets.file;
 	result->call = plan->target->call;
+	result->guidance = plan->target->guidance;
 	if (plan->target->refused != CPA_VERDICT_CANNOT_TELL)
 		result->problem = &plan->target->problem;
 }
@@ -291,6 +295,7 @@ static enum cpa_status count_configs(struct plan *plan)
 	for (int i = 0; i < plan->targets.n; i++) {
 		enum cpa_status status = CPA_OK;
 
+		counted.guidance = plan->targets.at[i].guidance;
 		if (plan->targets.at[i].refused == CPA_VERDICT_RIGHT)
 			status = cpa_sweep(&counted, &plan->targets.at[i].problem,
 				CPA_ROTATE_CHOICE_P2P, false, count_config, plan, &plan->error);
@@ -307,6 +312,7 @@ static enum cpa_status count_configs(struct plan *plan)
 
 static enum cpa_status plan_target(struct plan *plan, const struct cpa_plan_target *target)
 {
+	struct cpa_options options = *plan->options;
 	enum cpa_status status;
 	int first = plan->list.n;
 
@@ -321,7 +327,8 @@ static enum cpa_status plan_target(struct plan *plan, const struct cpa_plan_targ
 		return status == CPA_OK ? status
 					: cpa_fail(&plan->error, status, "out of memory");
 	}
-	status = cpa_sweep(plan->options, &target->problem, CPA_ROTATE_CHOICE_P2P, false, visit,
+	options.guidance = target->guidance;
+	status = cpa_sweep(&options, &target->problem, CPA_ROTATE_CHOICE_P2P, false, visit,
 		plan, &plan->error);
 	if (status == CPA_OK)
 		status = plan->status;
@@ -351,6 +358,8 @@ static void print_tables(const struct plan *plan)
 			printf("  %s (lse %s, layout %s)\n", text,
 				r->problem->lse ? "is an output" : "is not an output",
 				cpa_layout_name(r->problem->layout));
+			cpa_guidance_describe(&r->guidance, text, sizeof text);
+			printf(text[0] ? "  %s\n" : "%s", text);
 		}
 		cpa_plan_print_table(stdout, &plan->list, first,
 			cpa_result_call_end(&plan->list, first), plan->options->order_auto);
@@ -392,6 +401,10 @@ static int run(struct plan *plan)
 		status = count_configs(plan);
 	if (status == CPA_OK && !plan->quiet)
 		status = cpa_plan_model_print(stdout, &plan->targets, o, &plan->error);
+	if (plan->targets.model) {
+		plan->list.put_members = cpa_plan_model_put_json;
+		plan->list.context = &plan->members;
+	}
 	for (int i = 0; i < plan->targets.n && status == CPA_OK; i++)
 		status = plan_target(plan, &plan->targets.at[i]);
 	if (status == CPA_OK)
@@ -411,7 +424,7 @@ static bool is_stdout(const char *path)
 
 int cpa_cmd_plan(const struct cpa_options *options)
 {
-	struct plan plan = { .options = options };
+	struct plan plan = { .options = options, .members = { &plan.targets, options } };
 	int status;
 
 	plan.quiet = is_stdout(options->json) || is_stdout(options->junit) ||

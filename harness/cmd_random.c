@@ -17,6 +17,9 @@ static void print_summary(const struct cpa_random_report *r)
 	if (r->nright > 0)
 		printf("worst error over bound: o %.3g, lse %.3g, probes %.3g\n", r->o, r->lse,
 			r->probe);
+	if (r->ncombined > 0)
+		printf("with guidance: %" PRId64 " right, combinations %.3g\n", r->ncombined,
+			r->combined);
 }
 
 static void print_failure(const struct cpa_random_report *r, const struct cpa_options *o)

@@ -134,7 +134,8 @@ static void verify_recorded(
 	else
 		status = narrow_bias(problem, &mask, &error);
 	struct cpa_verify_call call = {
-		.session = s, .file = file, .name = name, .problem = problem};
+		.session = s, .file = file, .name = name, .problem = problem,
+		.guidance = recorded->guidance};
 	struct source source = {recording, i};
 	if (status == CPA_OK)
 		cpa_verify_call_run(&call, fill_from_file, &source);

@@ -20,6 +20,10 @@ enum fault {
 	PAD_KEY_COUNTED,
 	STALE_BUFFER,
 	LSE_ZERO_START,
+	BRANCHES_SWAPPED,
+	BRANCH_DROPPED,
+	BRANCH_REPEATED,
+	SCALE_SIGN,
 	NFAULTS
 };
 
@@ -45,6 +49,16 @@ static const struct {
 		"F01, F03, F04; TransformerEngine 1624, Cornstarch 70"},
 	{"lse-zero-start", "the accumulator of one rank starts at lse 0 instead of -inf",
 		"A06, A07; vLLM 49294; torch on a CPU returns lse 0 for a row without keys"},
+	{"branches-swapped",
+		"one rank takes the positive branch of guidance for the negative one and back",
+		"H01; no public report is known"},
+	{"branch-dropped", "the middle one of three branches does not count on one rank",
+		"H02; vLLM-Omni 1578 lost the image term on two ranks"},
+	{"branch-repeated",
+		"one rank takes one branch for two, so that the scale changes nothing",
+		"H03, H04; vLLM-Omni 1578 and cosmos-transfer2.5 205 took every rank for rank 0"},
+	{"scale-sign", "one rank goes from the positive branch to the negative one",
+		"H; the difference is taken the other way round, neg + s (neg - pos)"},
 };
 
 const char *cpa_fault_name(int i)
@@ -170,6 +184,34 @@ static bool reads_arrived_keys(
 		&part->q_block[at.r], &keys->tokens);
 }
 
+/* Whether the fault changes what these scales make of three different branches. */
+static bool spoils_guidance(enum fault fault, const struct cpa_guidance *guidance)
+{
+	bool three = guidance->nbranches == 3;
+	switch (fault) {
+	case BRANCHES_SWAPPED:
+		return 1.0 - (three ? guidance->s2 : guidance->s) != guidance->s;
+	case BRANCH_DROPPED:
+		return three && guidance->s2 != 0.0;
+	default:
+		return guidance->s != 0.0;
+	}
+}
+
+/* Each rank that ends with rows of branches, by its last operation. */
+static bool is_guidance_site(enum fault fault, const struct cpa_plant_target *target,
+	const struct cpa_schedule *s, int i)
+{
+	const struct cpa_partition *part = target->partition;
+	struct cpa_coords at = cpa_partition_coords(part, s->rank);
+	int64_t held = cpa_spans_ntokens(&part->q.replicated);
+	for (int n = 0; n < part->q.ncuts; n++)
+		held += cpa_cut_size(
+			&part->q.cuts[n], at.r * part->config.ulysses_degree + at.u);
+	return part->config.guidance != 0 && held > 0 && i == s->nops - 1 &&
+	       spoils_guidance(fault, &target->guidance);
+}
+
 static bool is_site(
 	enum fault fault, const struct cpa_partition *part, const struct cpa_schedule *s, int i)
 {
@@ -262,9 +304,24 @@ static void mark(struct cpa_plant *plant, int op)
 	case LSE_ZERO_START:
 		mark_starts(plant);
 		break;
+	case BRANCHES_SWAPPED:
+	case BRANCH_DROPPED:
+	case BRANCH_REPEATED:
+	case SCALE_SIGN: /* cpa_plant_combine() */
+		plant->site.batches = (struct cpa_range){0,
+			plant->target.partition->problem.B / plant->target.guidance.nbranches};
+		plant->site.heads = (struct cpa_range){0, plant->target.partition->problem.Hq};
+		break;
 	case NFAULTS:
 		break;
 	}
+}
+
+static bool is_any_site(enum fault fault, const struct cpa_plant_target *target,
+	const struct cpa_schedule *s, int i)
+{
+	return fault >= BRANCHES_SWAPPED ? is_guidance_site(fault, target, s, i)
+					 : is_site(fault, target->partition, s, i);
 }
 
 /* Number `wanted` of the places there are, or how many there are when wanted is beyond. */
@@ -274,8 +331,7 @@ static int64_t find_site(enum fault fault, const struct cpa_plant_target *target
 	int64_t n = 0;
 	for (int r = 0; r < target->partition->W; r++)
 		for (int i = 0; i < target->schedules[r]->nops; i++)
-			if (is_site(fault, target->partition, target->schedules[r], i) &&
-				n++ == wanted) {
+			if (is_any_site(fault, target, target->schedules[r], i) && n++ == wanted) {
 				*rank = r;
 				*op = i;
 				return n;
@@ -314,8 +370,12 @@ enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *targe
 	mark(p, op);
 	char text[160];
 	cpa_op_print(p->schedule, op, text, sizeof text);
-	snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
-		table[fault].name, rank, op, text);
+	if (fault >= BRANCHES_SWAPPED)
+		snprintf(p->site.text, sizeof p->site.text,
+			"%s on rank %d, in what it makes of the branches", table[fault].name, rank);
+	else
+		snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
+			table[fault].name, rank, op, text);
 	*plant = p;
 	return CPA_OK;
 }
@@ -332,6 +392,25 @@ void cpa_plant_destroy(struct cpa_plant *plant)
 void cpa_plant_set_inputs(struct cpa_plant *plant, struct cpa_inputs inputs)
 {
 	plant->target.inputs = inputs;
+}
+
+void cpa_plant_combine(const struct cpa_plant *plant, int rank, struct cpa_guidance *guidance,
+	const void *branches[3])
+{
+	int last = guidance->nbranches - 1;
+	const void *negative = branches[0];
+	if (!plant || plant->site.rank != rank)
+		return;
+	if (plant->fault == BRANCHES_SWAPPED) {
+		branches[0] = branches[last];
+		branches[last] = negative;
+	}
+	if (plant->fault == BRANCH_DROPPED)
+		guidance->s2 = 0.0;
+	if (plant->fault == BRANCH_REPEATED)
+		branches[last] = branches[last - 1];
+	if (plant->fault == SCALE_SIGN)
+		guidance->s = -guidance->s;
 }
 
 const struct cpa_plant_site *cpa_plant_site(const struct cpa_plant *plant)

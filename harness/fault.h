@@ -34,6 +34,7 @@ struct cpa_plant_target {
 	struct cpa_schedule *const *schedules;
 	struct cpa_device *device;
 	struct cpa_inputs inputs;
+	struct cpa_guidance guidance; /* nbranches 0: none */
 };
 enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
 	uint64_t seed, struct cpa_plant **plant, struct cpa_error *error);
@@ -43,6 +44,9 @@ void cpa_plant_destroy(struct cpa_plant *plant);
 struct cpa_exec_hook cpa_plant_hook(struct cpa_plant *plant, int rank);
 /* Another run on other inputs (a probe): the wrong keys come from there. */
 void cpa_plant_set_inputs(struct cpa_plant *plant, struct cpa_inputs inputs);
+/* What this rank makes of the branches: a fault of guidance changes their order or the scales. */
+void cpa_plant_combine(const struct cpa_plant *plant, int rank, struct cpa_guidance *guidance,
+	const void *branches[3]);
 const struct cpa_plant_site *cpa_plant_site(const struct cpa_plant *plant);
 
 #endif

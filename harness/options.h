@@ -55,6 +55,7 @@ struct cpa_options {
 	enum cpa_partials partials;
 	bool has_partials;
 	enum cpa_mesh mesh;
+	struct cpa_guidance guidance; /* --guidance: scales; nbranches 0: not asked for */
 	const char *device, *comm;  /* default "cpu", "fake" */
 	bool device_asked, comm_asked;
 	int interleavings;          /* default 2 */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/commands.h"
+#include "harness/guidance.h"
 #include "harness/options_table.h"
 
 /* Random problems bring their own tensors and dtypes, and are too many to list. */
@@ -17,6 +18,7 @@ static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked
 		: o->call_glob             ? "--call"
 		: o->rows                  ? "--rows"
 		: o->order_auto            ? "--order auto"
+		: o->guidance.nbranches    ? "--guidance"
 		: o->json                  ? "--json"
 		: o->junit                 ? "--junit"
 		: o->csv                   ? "--csv"
@@ -34,12 +36,14 @@ static enum cpa_status check_model(const struct cpa_options *o, struct cpa_error
 	const char *other = o->has_problem ? "--problem"
 		: o->nfiles > 0            ? o->files[0]
 		: o->has_dtype             ? "--dtype"
+		: o->guidance.nbranches    ? "--guidance"
 					   : NULL;
 
 	if (!other)
 		return CPA_OK;
 	return cpa_fail(error, CPA_INVALID,
-		"--model brings its own sizes and dtype; leave out %.60s, or --model", other);
+		"--model brings its own sizes, batch and dtype; leave out %.60s, or --model",
+		other);
 }
 
 static enum cpa_status check_file_names(const struct cpa_options *o, struct cpa_error *error)
@@ -169,6 +173,9 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 		status = check_inputs(options, fill_asked, error);
 	if (options->command == CPA_COMMAND_CHECK || options->command == CPA_COMMAND_DIAGNOSE)
 		status = check_recordings(options, error);
+	if (status == CPA_OK && options->has_problem)
+		status = cpa_guidance_choose(
+			options, NULL, &options->problem, &options->guidance, error);
 	if (status == CPA_OK)
 		status = check_outputs(options, error);
 	if (status == CPA_OK)

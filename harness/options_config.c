@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/guidance.h"
 #include "harness/options_table.h"
 #include "harness/parse.h"
 
@@ -218,6 +219,12 @@ static enum cpa_status set_mesh(struct cpa_options *o, const char *value,
 	return status;
 }
 
+static enum cpa_status set_guidance(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return cpa_guidance_parse(value, &o->guidance, error);
+}
+
 #define V (1u << CPA_COMMAND_VERIFY)
 #define P (1u << CPA_COMMAND_PLAN)
 /* diagnose is check, and then asks why. */
@@ -247,6 +254,8 @@ static const struct cpa_option_info config_table[] = {
 		"fp32 block all: in what type partials are kept (fp32; in check block)" },
 	{ "--mesh", "ORDER", V | P, set_mesh,
 		"batch,ring,ulysses or batch,ulysses,ring, outer to inner" },
+	{ "--guidance", "S[:S2]", V | P, set_guidance,
+		"the batch holds branches, combined by these scales: 3.5 two, 3.5:1.5 three" },
 };
 
 const struct cpa_option_info *cpa_option_config_info(int i)

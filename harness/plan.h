@@ -13,6 +13,7 @@ struct cpa_plan_target {
 	const char *call; /* NULL: --problem */
 	struct cpa_problem problem;
 	void *mask; /* a copy in another dtype; owned */
+	struct cpa_guidance guidance; /* asked for or recorded; nbranches 0: none */
 	enum cpa_verdict refused; /* CPA_VERDICT_RIGHT: it can be planned */
 	char reason[1024];
 };

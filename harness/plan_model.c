@@ -9,16 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/model.h"
+#include "harness/plan_ways.h"
 #include "harness/result_parts.h"
-
-enum { MAX_WAYS = 512 };
-
-struct cpa_plan_model {
-	struct cpa_model *model;
-	struct cpa_model_sized sized;
-	struct cpa_arena arena; /* segments of the problems */
-};
 
 /* ---- targets
  * ----------------------------------------------------------------------------------- */
@@ -85,47 +77,6 @@ void cpa_plan_model_fini(struct cpa_plan_targets *targets)
 	targets->model = NULL;
 }
 
-/* ---- ways to cut
- * ------------------------------------------------------------------------------- */
-
-/* Configurations that cut tensors alike: the mesh over the ranks does not matter, nor does
- * rotation. */
-struct way {
-	int N, P;
-	enum cpa_split split;
-	enum cpa_order order;
-	const int64_t *sizes; /* [nsizes] of given, P to each split segment */
-	int nsizes;
-	bool variants[CPA_NVARIANTS];
-};
-struct ways {
-	const struct cpa_options *options;
-	struct way at[MAX_WAYS];
-	int n;
-};
-
-static bool collect(void *context, const struct cpa_config *config)
-{
-	struct ways *ways = context;
-	int P = config->ring_degree * config->ulysses_degree, i = 0;
-
-	while (i < ways->n &&
-		!(ways->at[i].N == config->batch_degree && ways->at[i].P == P &&
-			ways->at[i].split == config->split && ways->at[i].order == config->order))
-		i++;
-	if (i == MAX_WAYS)
-		return true; /* ways beyond are not printed */
-	if (i == ways->n)
-		ways->at[ways->n++] = (struct way){.N = config->batch_degree,
-			.P = P,
-			.split = config->split,
-			.order = config->order,
-			.sizes = config->sizes,
-			.nsizes = config->nsizes};
-	ways->at[i].variants[config->variant] = true;
-	return true;
-}
-
 /* ---- one tensor
  * -------------------------------------------------------------------------------- */
 
@@ -149,30 +100,12 @@ static void print_runs(char *text, size_t size, const int64_t *values, int n)
 	}
 }
 
+/* A table that is printed. */
 struct table {
+	struct cpa_way_table cut;
 	FILE *out;
-	const struct cpa_model_sized *sized;
-	const struct way *way;
-	const int64_t *sizes[CPA_MODEL_MAX_SEGMENTS]; /* [P] of each segment; NULL: not cut */
-	int64_t *values; /* [P] scratch */
 	int width; /* of the first column */
 };
-
-/* Bytes of one token of the cut dimension, or of all that is held whole. */
-static int64_t slice_nbytes(const struct table *table, const struct cpa_model_entry *e,
-	const int64_t *shape, bool whole)
-{
-	int64_t nbytes = e->element_nbytes;
-
-	for (int i = 0; i < e->ndims; i++) {
-		bool batch = strcmp(e->dims[i], "batch") == 0;
-
-		if (whole || i != e->dim)
-			nbytes *= batch ? (shape[i] + table->way->N - 1) / table->way->N
-					: shape[i];
-	}
-	return nbytes;
-}
 
 static void print_whole(const struct table *table, const struct cpa_model_entry *e,
 	const char *id, const int64_t *shape)
@@ -183,17 +116,17 @@ static void print_whole(const struct table *table, const struct cpa_model_entry 
 		snprintf(left, sizeof left, "  (optional: %d dimension%s, %d expected)", e->ndims,
 			e->ndims == 1 ? "" : "s", e->expected_dims);
 	fprintf(table->out, "  %-*s  %-14s  %-22s  %" PRId64 "%s\n", table->width, id, "whole",
-		"all", slice_nbytes(table, e, shape, true), left);
+		"all", cpa_way_slice_nbytes(&table->cut, e, shape, true), left);
 }
 
 static enum cpa_status print_entry(
 	const struct table *table, const struct cpa_model_entry *e, struct cpa_error *error)
 {
-	const struct cpa_model *m = table->sized->model;
+	const struct cpa_model *m = table->cut.sized->model;
 	int segment = cpa_model_entry_segment(m, e);
 	int64_t shape[CPA_MODEL_MAX_DIMS], nbytes;
 	char id[256], along[64], tokens[160], bytes[160];
-	enum cpa_status status = cpa_model_shape(table->sized, e, shape, error);
+	enum cpa_status status = cpa_model_shape(table->cut.sized, e, shape, error);
 
 	if (status != CPA_OK)
 		return status;
@@ -202,23 +135,24 @@ static enum cpa_status print_entry(
 		print_whole(table, e, id, shape);
 		return CPA_OK;
 	}
-	nbytes = slice_nbytes(table, e, shape, false);
-	for (int i = 0; i < table->way->P; i++)
-		table->values[i] = nbytes * table->sizes[segment][i];
-	print_runs(tokens, sizeof tokens, table->sizes[segment], table->way->P);
-	print_runs(bytes, sizeof bytes, table->values, table->way->P);
+	nbytes = cpa_way_slice_nbytes(&table->cut, e, shape, false);
+	for (int i = 0; i < table->cut.way->P; i++)
+		table->cut.values[i] = nbytes * table->cut.sizes[segment][i];
+	print_runs(tokens, sizeof tokens, table->cut.sizes[segment], table->cut.way->P);
+	print_runs(bytes, sizeof bytes, table->cut.values, table->cut.way->P);
 	snprintf(along, sizeof along, "%s%d %s", e->gathers ? "gather " : "", e->dim,
 		m->segments[segment].name);
 	fprintf(table->out, "  %-*s  %-14s  %-22s  %s", table->width, id, along, tokens, bytes);
 	if (e->gathers)
-		fprintf(table->out, ", then %" PRId64, nbytes * table->sized->tokens[segment]);
+		fprintf(table->out, ", then %" PRId64,
+			nbytes * table->cut.sized->tokens[segment]);
 	fputc('\n', table->out);
 	return CPA_OK;
 }
 
 static void print_ties(const struct table *table)
 {
-	const struct cpa_model *m = table->sized->model;
+	const struct cpa_model *m = table->cut.sized->model;
 	char id[256], other[256];
 	int n = 0;
 
@@ -235,44 +169,7 @@ static void print_ties(const struct table *table)
 /* ---- one way
  * ----------------------------------------------------------------------------------- */
 
-/* Sizes of every split segment; CPA_UNSUPPORTED with the segment. */
-static enum cpa_status cut(struct table *table, struct cpa_arena *arena, struct cpa_error *error)
-{
-	const struct cpa_model *m = table->sized->model;
-	const struct way *way = table->way;
-	/* Without documents the two orders are one. */
-	enum cpa_order order = way->order == CPA_ORDER_ZIGZAG_DOCUMENTS ? CPA_ORDER_ZIGZAG
-									: way->order;
-	int ncuts = 0;
-
-	table->values = cpa_arena_alloc(arena, (size_t)way->P * sizeof *table->values);
-	for (int s = 0; s < m->nsegments; s++) {
-		int64_t *sizes = cpa_arena_alloc(arena, (size_t)way->P * sizeof *sizes);
-		struct cpa_error why = {""};
-		struct cpa_cut made;
-		enum cpa_status status;
-
-		if (!m->segments[s].split)
-			continue;
-		if (way->sizes && (ncuts + 1) * way->P > way->nsizes)
-			return cpa_fail(error, CPA_INVALID,
-				"%s: --split gives %d sizes, and every split "
-				"segment needs %d",
-				m->segments[s].name, way->nsizes, way->P);
-		status = cpa_cut_init(&made, arena, way->split, order, table->sized->tokens[s],
-			way->P, way->sizes ? way->sizes + ncuts++ * way->P : NULL, &why);
-		if (arena->failed)
-			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-		if (status != CPA_OK)
-			return cpa_fail(error, status, "%s: %s", m->segments[s].name, why.text);
-		for (int i = 0; i < way->P; i++)
-			sizes[i] = cpa_cut_size(&made, i);
-		table->sizes[s] = sizes;
-	}
-	return CPA_OK;
-}
-
-static void print_heading(FILE *out, const struct way *way)
+static void print_heading(FILE *out, const struct cpa_way *way)
 {
 	bool any = false;
 
@@ -304,16 +201,16 @@ static int id_width(const struct cpa_model *model)
 }
 
 static enum cpa_status print_way(FILE *out, const struct cpa_model_sized *sized,
-	const struct way *way, struct cpa_error *error)
+	const struct cpa_way *way, struct cpa_error *error)
 {
-	struct table table = {.out = out, .sized = sized, .way = way};
+	struct table table = {.out = out, .cut = {.sized = sized, .way = way}};
 	struct cpa_arena arena;
 	enum cpa_status status;
 
 	table.width = id_width(sized->model);
 	cpa_arena_init(&arena);
 	print_heading(out, way);
-	status = cut(&table, &arena, error);
+	status = cpa_way_cut(&table.cut, &arena, error);
 	if (status == CPA_UNSUPPORTED || status == CPA_INVALID) {
 		fputs("  refused: ", out);
 		cpa_print_wrapped(out, error->text, 11, 11);
@@ -335,8 +232,8 @@ enum cpa_status cpa_plan_model_print(FILE *out, const struct cpa_plan_targets *t
 	const struct cpa_options *options, struct cpa_error *error)
 {
 	const struct cpa_model_sized *sized;
-	struct ways *ways;
-	enum cpa_status status = CPA_OK;
+	struct cpa_ways *ways;
+	enum cpa_status status;
 
 	if (!targets->model)
 		return CPA_OK;
@@ -352,14 +249,9 @@ enum cpa_status cpa_plan_model_print(FILE *out, const struct cpa_plan_targets *t
 			sized->tokens[i],
 			sized->model->segments[i].split ? "split" : "on every rank");
 	fputc('\n', out);
-	ways = calloc(1, sizeof *ways);
-	if (!ways)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-	ways->options = options;
-	for (int i = 0; i < targets->n && status == CPA_OK; i++)
-		if (targets->at[i].refused == CPA_VERDICT_RIGHT)
-			status = cpa_sweep(options, &targets->at[i].problem,
-				CPA_ROTATE_CHOICE_P2P, false, collect, ways, error);
+	status = cpa_ways_find(targets, options, &ways, error);
+	if (status != CPA_OK)
+		return status;
 	for (int i = 0; i < ways->n && status == CPA_OK; i++)
 		status = print_way(out, sized, &ways->at[i], error);
 	free(ways);

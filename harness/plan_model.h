@@ -5,6 +5,7 @@
 #ifndef CPA_PLAN_MODEL_H
 #define CPA_PLAN_MODEL_H
 
+#include "harness/json.h"
 #include "harness/plan.h"
 #include "harness/text.h"
 
@@ -21,5 +22,12 @@ enum cpa_status cpa_plan_model_print(FILE *out, const struct cpa_plan_targets *t
 /* " --model NAME --size HxW --call NAME"; false and nothing where no model was asked for. */
 bool cpa_plan_model_reproduce(
 	struct cpa_text *text, const struct cpa_options *options, const char *call);
+
+/* The member "model" of the JSON of plan; context is these. */
+struct cpa_plan_model_members {
+	const struct cpa_plan_targets *targets; /* with a model */
+	const struct cpa_options *options;
+};
+void cpa_plan_model_put_json(struct cpa_json *json, const void *context);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness/guidance.h"
 #include "harness/mask.h"
 #include "harness/plan.h"
 #include "harness/plan_model.h"
@@ -38,8 +39,11 @@ static void read_target(struct cpa_plan_targets *targets, int i,
 		return;
 	}
 	target->problem = call->problem;
+	status = cpa_guidance_choose(
+		options, &call->guidance, &call->problem, &target->guidance, &error);
 	target->problem.lse = false; /* a plan does without unless asked */
-	if (options->has_dtype && convert(target, options->dtype, &error) != CPA_OK) {
+	if (status != CPA_OK ||
+		(options->has_dtype && convert(target, options->dtype, &error) != CPA_OK)) {
 		target->refused = CPA_VERDICT_CANNOT_TELL;
 		snprintf(target->reason, sizeof target->reason, "%s", error.text);
 	} else if (call->unsupported) {
@@ -80,6 +84,7 @@ enum cpa_status cpa_plan_targets_find(struct cpa_plan_targets *targets,
 		if (!targets->at)
 			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
 		targets->at[0].problem = options->problem;
+		targets->at[0].guidance = options->guidance;
 		targets->at[0].refused = CPA_VERDICT_RIGHT;
 		targets->n = 1;
 		return CPA_OK;

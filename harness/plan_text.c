@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/guidance.h"
 #include "harness/result_parts.h"
 
 enum { FEW_RANKS = 16 };
@@ -23,14 +24,16 @@ static const struct {
 	{ "work", offsetof(struct cpa_counts, work) },
 	{ "attended", offsetof(struct cpa_counts, attended) },
 	{ "mask bytes", offsetof(struct cpa_counts, mask_bytes) }, /* where there is a mask */
+	{ "gathered bytes", offsetof(struct cpa_counts, gathered_bytes) }, /* with guidance */
 };
 enum { NFIELDS = sizeof fields / sizeof fields[0] };
 
-static int nfields(const struct cpa_result *result)
+static bool has_field(const struct cpa_result *result, int f)
 {
-	bool mask = result->problem && result->problem->rule.mask.kind != CPA_MASK_NONE;
-
-	return mask ? NFIELDS : NFIELDS - 1;
+	if (fields[f].offset == offsetof(struct cpa_counts, mask_bytes))
+		return result->problem && result->problem->rule.mask.kind != CPA_MASK_NONE;
+	return fields[f].offset != offsetof(struct cpa_counts, gathered_bytes) ||
+		result->config.guidance != 0;
 }
 
 static int64_t count_at(const struct cpa_counts *counts, size_t offset)
@@ -195,14 +198,16 @@ void cpa_plan_print_table(FILE *out, const struct cpa_result_list *list, int fir
 static void print_ranks(FILE *out, const struct cpa_result *r)
 {
 	fprintf(out, "\n  rank");
-	for (int f = 0; f < nfields(r); f++)
-		fprintf(out, " %16s", fields[f].name);
+	for (int f = 0; f < NFIELDS; f++)
+		if (has_field(r, f))
+			fprintf(out, " %16s", fields[f].name);
 	fputc('\n', out);
 	for (int rank = 0; rank < r->W; rank++) {
 		fprintf(out, "  %4d", rank);
-		for (int f = 0; f < nfields(r); f++)
-			fprintf(out, " %16" PRId64,
-				count_at(&r->counts[rank], fields[f].offset));
+		for (int f = 0; f < NFIELDS; f++)
+			if (has_field(r, f))
+				fprintf(out, " %16" PRId64,
+					count_at(&r->counts[rank], fields[f].offset));
 		fputc('\n', out);
 	}
 }
@@ -244,6 +249,25 @@ static const char *layout_text(enum cpa_layout layout)
 	}
 }
 
+/* What the gather is for, and what it costs beside the rest of bytes sent. */
+static void print_guidance(FILE *out, const struct cpa_result *r)
+{
+	char text[200];
+	struct cpa_spread s = cpa_plan_spread(r, offsetof(struct cpa_counts, gathered_bytes));
+
+	if (r->guidance.nbranches == 0)
+		return;
+	cpa_guidance_describe(&r->guidance, text, sizeof text);
+	fprintf(out, "\n  %s\n", text);
+	if (r->config.batch_degree == 1)
+		fputs("  every rank has all branches of its rows: nothing is gathered\n", out);
+	else
+		fprintf(out,
+			"  o is gathered among the %d batch groups: %.0f bytes of all ranks, "
+			"%" PRId64 " of one at most\n",
+			r->config.batch_degree, s.sum, s.max);
+}
+
 void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 {
 	char text[512], *config = cpa_config_text(&r->config);
@@ -268,12 +292,15 @@ void cpa_plan_print_result(FILE *out, const struct cpa_result *r)
 			    "no deadlock"
 			  : r->reason,
 		12, 4);
+	print_guidance(out, r);
 	fprintf(out, "\n  %-24s %16s %16s %16s %9s\n", "per rank", "min", "mean", "max",
 		"max/mean");
-	for (int f = 0; f < nfields(r); f++) {
+	for (int f = 0; f < NFIELDS; f++) {
 		struct cpa_spread s = cpa_plan_spread(r, fields[f].offset);
 		char name[48];
 
+		if (!has_field(r, f))
+			continue;
 		snprintf(name, sizeof name, "%s%s", fields[f].name,
 			f == 0 ? r->problem && r->problem->lse ? " (lse an output)"
 							       : " (lse no output)"

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "harness/fault.h"
+#include "harness/guidance.h"
 #include "harness/random_case.h"
 #include "harness/verify_call.h"
 #include "sim/sim.h"
@@ -37,12 +38,18 @@ struct trial {
 static enum cpa_status read_case(struct trial *t, const struct cpa_case *it,
 	const struct cpa_options *o, struct cpa_error *error)
 {
-	char problem[CPA_CASE_TEXT], seed[32];
+	char problem[CPA_CASE_TEXT], seed[32], guidance[80];
+	struct cpa_text text = cpa_text_begin(guidance, sizeof guidance);
 	char *argv[16] = {"cpattn", "verify", "--problem", problem, "--seed", seed, "--fill",
 		(char *)cpa_fill_name(it->fill), "--device", (char *)o->device};
 	int argc = 10;
 	cpa_case_print(it, problem);
 	snprintf(seed, sizeof seed, "%" PRIu64, it->seed);
+	cpa_guidance_put(&text, &it->guidance);
+	if (text.used) {
+		argv[argc++] = "--guidance";
+		argv[argc++] = guidance + sizeof " --guidance";
+	}
 	if (o->fault) {
 		argv[argc++] = "--fault";
 		argv[argc++] = (char *)o->fault;
@@ -91,6 +98,7 @@ static enum cpa_status trial_open(struct trial *t, const struct cpa_case *it,
 	struct cpa_verify_settings settings = {.device = device,
 		.interleavings = options->interleavings,
 		.seed = it->interleaving_seed,
+		.guidance = t->options.guidance,
 		.fault = options->fault ? cpa_fault_find(options->fault) : -1,
 		.fault_seed = t->options.seed};
 	if (s == CPA_OK)
@@ -103,6 +111,7 @@ static enum cpa_status trial_open(struct trial *t, const struct cpa_case *it,
 struct outcome {
 	enum cpa_verdict verdict;
 	double o, lse, probe;
+	double combined;
 	char reason[1024], line[CPA_RANDOM_LINE];
 };
 
@@ -125,6 +134,7 @@ static void run_case(struct trial *t, const struct cpa_case *it, struct cpa_devi
 	out->o = result.o.ratio;
 	out->lse = result.lse.ratio;
 	out->probe = result.probe_ratio;
+	out->combined = result.combined.ratio;
 	out->line[0] = '\0';
 	memcpy(out->reason, result.reason, sizeof out->reason);
 	if (out->verdict == CPA_VERDICT_WRONG || out->verdict == CPA_VERDICT_CANNOT_TELL) {
@@ -138,7 +148,8 @@ static void run_case(struct trial *t, const struct cpa_case *it, struct cpa_devi
 static void fail_case(const struct trial *t, enum cpa_status s, const struct cpa_error *error,
 	struct outcome *out)
 {
-	*out = (struct outcome){.verdict = verdict_of(s), .o = NAN, .lse = NAN, .probe = NAN};
+	*out = (struct outcome){.verdict = verdict_of(s), .o = NAN, .lse = NAN, .probe = NAN,
+		.combined = NAN};
 	snprintf(out->reason, sizeof out->reason, "%s", error->text);
 	snprintf(out->line, sizeof out->line, "cpattn verify --problem %s",
 		t->options.problem_text ? t->options.problem_text : "");
@@ -202,6 +213,8 @@ static void count(struct sweep *s, const struct outcome *out)
 	r->o = fmax(r->o, out->o); /* NaN gives way */
 	r->lse = fmax(r->lse, out->lse);
 	r->probe = fmax(r->probe, out->probe);
+	r->combined = fmax(r->combined, out->combined);
+	r->ncombined += !isnan(out->combined);
 }
 
 /* Whether the problem may go on. */

@@ -13,7 +13,8 @@ enum { CPA_RANDOM_LINE = 8192 }; /* given sizes of 64 ranks for four segments a 
 struct cpa_random_report {
 	int64_t nproblems; /* that ran */
 	int64_t nright, nwrong, nunsupported, ncannot_tell; /* configurations */
-	double o, lse, probe; /* worst error over bound of what was right */
+	double o, lse, probe, combined; /* worst error over bound of what was right */
+	int64_t ncombined; /* of nright: with guidance */
 	double seconds;
 	/* The first that is wrong, or cannot be told: which problem, and as it was drawn; then made
 	 * smaller.  verdict: RIGHT when there is none. */

@@ -123,6 +123,7 @@ void cpa_case_config(const struct cpa_case *it, const struct cpa_problem *proble
 	c->direction = it->direction;
 	c->partials = it->partials;
 	c->mesh = it->mesh;
+	c->guidance = it->guidance.nbranches;
 	if (wide)
 		c->partial_dtype = CPA_DTYPE_FP64;
 }

@@ -40,6 +40,7 @@ struct cpa_case {
 	enum cpa_case_sink sink;
 	bool lse;
 	enum cpa_layout layout; /* fused: one split for queries and keys */
+	struct cpa_guidance guidance; /* nbranches 0: none */
 	/* How it is filled. */
 	enum cpa_fill fill;
 	uint64_t seed;

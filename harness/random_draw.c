@@ -58,6 +58,21 @@ static bool too_large(const struct cpa_case *it)
 	return it->B * it->Hkv * it->g * it->Sq * it->Skv * (it->D + it->Dv) > most_products;
 }
 
+/* Branches along the batch, one item or two of each; some scales take a branch away. */
+static void draw_guidance(struct cpa_case *it, uint64_t *state)
+{
+	static const double scales[] = {3.5, 7.5, 1.0, 0.0, 0.5, -2.0, 100.0, 1.25};
+	int64_t n = PICK(state, 2, 2, 3), B = it->B;
+	it->B = n == 2 && one_in(state, 3) ? 4 : n;
+	if (too_large(it)) {
+		it->B = B;
+		return;
+	}
+	it->guidance = (struct cpa_guidance){(int)n, scales[below(state, 8)], 0.0};
+	if (n == 3)
+		it->guidance.s2 = scales[below(state, 8)];
+}
+
 static void draw_sizes(struct cpa_case *it, int P, uint64_t *state)
 {
 	it->B = PICK(state, 1, 1, 1, 2, 2, 3);
@@ -79,6 +94,8 @@ static void draw_sizes(struct cpa_case *it, int P, uint64_t *state)
 		CPA_DTYPE_FP32, CPA_DTYPE_BF16, CPA_DTYPE_FP16);
 	it->scale = one_in(state, 8) ? (one_in(state, 2) ? 1.5 : 0.0625) : 0.0;
 	it->lse = !one_in(state, 8);
+	if (one_in(state, 5))
+		draw_guidance(it, state);
 }
 
 /* ---- the rule ---- */

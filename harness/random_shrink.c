@@ -31,6 +31,10 @@ enum part {
 	LSE,
 	LAYOUT,
 	DTYPE,
+	GUIDANCE,
+	THIRD_BRANCH,
+	GUIDANCE_SCALE,
+	GUIDANCE_SCALE_2,
 	SINK_VALUE,
 	MASK_BATCHES,
 	MASK_HEADS,
@@ -96,6 +100,24 @@ static bool put_back_rule(struct cpa_case *it, enum part part)
 	}
 }
 
+/* Without it, with two branches for three, with scales that give every branch some weight. */
+static bool put_back_guidance(struct cpa_guidance *guidance, int64_t *B, enum part part)
+{
+	if (guidance->nbranches == 0 || (guidance->nbranches == 2 && part == GUIDANCE_SCALE_2))
+		return false;
+	switch (part) {
+	case GUIDANCE:
+		PUT_BACK(guidance->nbranches, 0);
+	case THIRD_BRANCH:
+		*B = guidance->nbranches == 3 ? *B / 3 * 2 : *B;
+		PUT_BACK(guidance->nbranches, 2);
+	case GUIDANCE_SCALE:
+		PUT_BACK(guidance->s, 3.0);
+	default:
+		PUT_BACK(guidance->s2, 2.0);
+	}
+}
+
 static bool put_back(struct cpa_case *it, enum part part)
 {
 	bool strict = cpa_variant_info(it->variant)->strict;
@@ -127,6 +149,11 @@ static bool put_back(struct cpa_case *it, enum part part)
 		PUT_BACK(it->layout, CPA_LAYOUT_BSHD);
 	case DTYPE:
 		PUT_BACK(it->dtype, CPA_DTYPE_FP64);
+	case GUIDANCE:
+	case THIRD_BRANCH:
+	case GUIDANCE_SCALE:
+	case GUIDANCE_SCALE_2:
+		return put_back_guidance(&it->guidance, &it->B, part);
 	case SEED:
 		PUT_BACK(it->seed, 1);
 	case INTERLEAVING_SEED:
@@ -257,6 +284,8 @@ static void settle_segments(struct cpa_case *it)
 static bool settle(struct cpa_case *it, const struct cpa_options *options)
 {
 	settle_segments(it);
+	if (it->guidance.nbranches && it->B % it->guidance.nbranches != 0)
+		it->guidance.nbranches = 0;
 	for (int64_t b = 0; b < it->B; b++)
 		clamp(&it->key_lengths[b], it->Skv);
 	if (it->Sq != it->Skv)

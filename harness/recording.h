@@ -42,6 +42,7 @@ struct cpa_call {
 	bool has_positions;        /* q and k lie there before RoPE, and are read after it */
 	int nsegments, nsegments_kv;
 	const struct cpa_segment *segments, *segments_kv;
+	struct cpa_guidance guidance; /* branches along the batch, their scales; 0 branches: none */
 	int nranks;                /* groups under ranks/; 0: none */
 	int world;                 /* ranks that the run had, those that are not in the file too */
 	const struct cpa_recorded_config *config; /* NULL: none */
@@ -89,6 +90,12 @@ enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, 
 enum cpa_status cpa_recording_write(const char *path, const char *call, const struct cpa_problem *problem,
 	const void *q, const void *k, const void *v, const void *o, const void *lse, const char *source,
 	struct cpa_error *error);
+/* Like cpa_recording_write(), of a call whose batch holds branches; guidance NULL or without
+ * branches: none. */
+enum cpa_status cpa_recording_write_guided(const char *path, const char *call,
+	const struct cpa_problem *problem, const struct cpa_guidance *guidance, const void *q,
+	const void *k, const void *v, const void *o, const void *lse, const char *source,
+	struct cpa_error *error);
 
 /* A distributed run to be written with a call: how it was set up, and what its ranks held. */
 struct cpa_run_part {
@@ -97,9 +104,10 @@ struct cpa_run_part {
 };
 struct cpa_recorded_run {
 	const struct cpa_recorded_config *config; /* NULL: none */
-	int world;
+	int world;                        /* 0: no ranks */
 	const struct cpa_run_part *parts; /* [nparts]; ranks that have none are left out */
 	int nparts;
+	const struct cpa_guidance *guidance; /* NULL: none */
 };
 /* Like cpa_recording_write(), with the ranks of a run.  data: q k v o lse.  run NULL: none. */
 enum cpa_status cpa_recording_write_run(const char *path, const char *call,

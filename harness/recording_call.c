@@ -221,14 +221,13 @@ static enum cpa_status read_bounds(struct cpa_recording *recording, struct cpa_r
 	return CPA_OK;
 }
 
-/* Attributes that ask for something which is refused or not computed. */
+/* What attributes say beside the rule. */
 static enum cpa_status read_others(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error)
 {
-	double dropout = 0, guidance = 0;
-	int64_t branches = 2;
+	double dropout = 0;
 	enum cpa_status status;
-	bool has_branches, has_guidance, present;
+	bool present;
 
 	status = cpa_recording_number(recording, entry->where, "dropout_p", &dropout, &present, error);
 	if (status != CPA_OK)
@@ -236,22 +235,7 @@ static enum cpa_status read_others(struct cpa_recording *recording, struct cpa_r
 	if (dropout != 0)
 		return cpa_fail(error, CPA_INVALID, "%s@dropout_p: is %g; expected 0, as nothing random can be "
 			"compared", entry->where, dropout);
-	status = cpa_recording_number(recording, entry->where, "guidance", &guidance, &has_guidance, error);
-	if (status != CPA_OK)
-		return status;
-	if (!isfinite(guidance))
-		return cpa_fail(error, CPA_INVALID, "%s@guidance: is not finite", entry->where);
-	status = cpa_recording_integers(recording, entry->where, "branches", false, 1, &branches,
-		&has_branches, error);
-	if (status != CPA_OK)
-		return status;
-	if (branches < 2 || branches > 3 || (has_branches && entry->call.problem.B % branches != 0))
-		return cpa_fail(error, CPA_INVALID, "%s@branches: is %lld with a batch of %lld; expected 2 or 3 "
-			"branches that divide the batch", entry->where, (long long)branches,
-			(long long)entry->call.problem.B);
-	if (has_guidance || has_branches)
-		cpa_recording_add(&entry->unsupported, ", ", "guidance branches in the batch");
-	return CPA_OK;
+	return cpa_recording_guidance(recording, entry, error);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */

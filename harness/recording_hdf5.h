@@ -78,7 +78,7 @@ size_t cpa_h5_element_nbytes(const struct cpa_h5_array *array);
  * n = count).  INTEGER or TRUTH. */
 enum cpa_status cpa_h5_read_integers(const struct cpa_h5_array *array, int64_t first, int64_t n,
 	int64_t *dst, struct cpa_error *error);
-/* The only element of a FLOAT array. */
+/* The elements of a FLOAT array that has as many as dst has room for. */
 enum cpa_status cpa_h5_read_double(const struct cpa_h5_array *array, double *dst, struct cpa_error *error);
 /* All elements of a STRING array, in arena.  strings [count] out. */
 enum cpa_status cpa_h5_read_strings(const struct cpa_h5_array *array, struct cpa_arena *arena,
@@ -100,6 +100,8 @@ void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path, const char
 /* Of two. */
 void cpa_h5_write_integer_table(struct cpa_h5 *file, const char *path, const char *attribute, int64_t nrows,
 	int64_t ncolumns, const int64_t *values);
+void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute,
+	int64_t n, const double *values);
 /* Datasets: n lengths or strings in one dimension; an array of floats or of bytes of any rank. */
 void cpa_h5_write_integers(struct cpa_h5 *file, const char *path, int64_t n, const int64_t *values);
 void cpa_h5_write_strings(struct cpa_h5 *file, const char *path, int64_t n, const char *const *values);

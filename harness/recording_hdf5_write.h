@@ -86,6 +86,15 @@ void cpa_h5_write_integer_table(struct cpa_h5 *file, const char *path, const cha
 		H5Screate_simple(2, extent, NULL), values);
 }
 
+void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path, const char *attribute,
+	int64_t n, const double *values)
+{
+	const hsize_t extent = (hsize_t)n;
+
+	write_values(file, path, attribute, H5Tcopy(H5T_IEEE_F64LE), H5T_NATIVE_DOUBLE,
+		H5Screate_simple(1, &extent, NULL), values);
+}
+
 void cpa_h5_write_integer(struct cpa_h5 *file, const char *path, const char *attribute, int64_t value)
 {
 	write_attribute(file, path, attribute, H5Tcopy(H5T_STD_I64LE), H5T_NATIVE_INT64, &value);

@@ -78,6 +78,8 @@ UNREACHABLE(void cpa_h5_write_integer_list(struct cpa_h5 *file, const char *path
 	int64_t n, const int64_t *values), )
 UNREACHABLE(void cpa_h5_write_integer_table(struct cpa_h5 *file, const char *path, const char *attribute,
 	int64_t nrows, int64_t ncolumns, const int64_t *values), )
+UNREACHABLE(void cpa_h5_write_double_list(struct cpa_h5 *file, const char *path,
+		    const char *attribute, int64_t n, const double *values), )
 UNREACHABLE(void cpa_h5_write_double(struct cpa_h5 *file, const char *path, const char *attribute,
 	double value), )
 UNREACHABLE(void cpa_h5_write_string(struct cpa_h5 *file, const char *path, const char *attribute,

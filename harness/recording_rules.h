@@ -4,6 +4,7 @@
  *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
  *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
  *   recording_mask.c   the dense mask and the sink, which are read whole
+ *   recording_guidance.c  branches along the batch
  *   recording_ranks.c  what ranks held
  *   recording_config.c how the run was set up
  *   recording_write_ranks.c  both, written
@@ -152,6 +153,9 @@ bool cpa_recording_write_ranks(struct cpa_h5 *file, const char *where, const str
 /* config; world 0: the number of ranks is not known. */
 enum cpa_status cpa_recording_config(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	int64_t world, struct cpa_error *error);
+/* Branches along the batch and their scales. */
+enum cpa_status cpa_recording_guidance(struct cpa_recording *recording,
+	struct cpa_recording_entry *entry, struct cpa_error *error);
 /* config and ranks/, data included. */
 enum cpa_status cpa_recording_ranks(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	struct cpa_error *error);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,20 @@ static void write_all_segments(struct cpa_h5 *file, const char *call, const stru
 		write_segments(file, call, "segments", p->segments, p->nsegments);
 	if (p->segments_kv)
 		write_segments(file, call, "segments_kv", p->segments_kv, p->nsegments_kv);
+}
+
+static void write_guidance(
+	struct cpa_h5 *file, const char *call, const struct cpa_guidance *guidance)
+{
+	const double scales[2] = {guidance->s, guidance->s2};
+
+	if (guidance->nbranches == 0)
+		return;
+	cpa_h5_write_integer(file, call, "branches", guidance->nbranches);
+	if (guidance->nbranches == 2)
+		cpa_h5_write_double(file, call, "guidance", guidance->s);
+	else
+		cpa_h5_write_double_list(file, call, "guidance", 2, scales);
 }
 
 static void write_attributes(struct cpa_h5 *file, const char *call, const struct cpa_problem *problem,
@@ -241,11 +256,22 @@ static enum cpa_status replace(const char *path, const void *bytes, size_t nbyte
 }
 
 /* What the format cannot say. */
-static enum cpa_status check(const char *call, const struct cpa_problem *problem, struct cpa_error *error)
+static enum cpa_status check(const char *call, const struct cpa_problem *problem,
+	const struct cpa_guidance *guidance, struct cpa_error *error)
 {
+	const int n = guidance->nbranches;
+
 	if (*call == '\0' || strlen(call) > 200 || strchr(call, '/') || strcmp(call, ".") == 0)
 		return cpa_fail(error, CPA_INVALID, "'%.60s' cannot name a call; expected 1 to 200 bytes "
 			"without '/'", call);
+	if (n != 0 &&
+		(n < 2 || n > 3 || problem->B % n != 0 || !isfinite(guidance->s) ||
+			(n == 3 && !isfinite(guidance->s2))))
+		return cpa_fail(error, CPA_INVALID,
+			"guidance of %d branches with a batch of %lld and the "
+			"scales %g and %g; expected 2 or 3 branches that divide the batch, and "
+			"finite scales",
+			n, (long long)problem->B, guidance->s, guidance->s2);
 	return cpa_problem_check(problem, error);
 }
 
@@ -253,11 +279,13 @@ enum cpa_status cpa_recording_write_run(const char *path, const char *call,
 	const struct cpa_problem *problem, const void *const data[5], const struct cpa_recorded_run *run,
 	const char *source, struct cpa_error *error)
 {
+	const struct cpa_guidance none = {0};
+	const struct cpa_guidance *guidance = run && run->guidance ? run->guidance : &none;
 	struct cpa_h5 *file = NULL;
 	char where[CPA_H5_WHERE / 2];
 	void *image = NULL;
 	size_t nbytes = 0;
-	enum cpa_status status = check(call, problem, error);
+	enum cpa_status status = check(call, problem, guidance, error);
 
 	if (status != CPA_OK)
 		return status;
@@ -266,10 +294,12 @@ enum cpa_status cpa_recording_write_run(const char *path, const char *call,
 		return status;
 	snprintf(where, sizeof where, "/calls/%s", call);
 	if (write_call(file, where, problem, data, source) &&
-	    (!run || cpa_recording_write_ranks(file, where, run)))
+	    (!run || run->world == 0 || cpa_recording_write_ranks(file, where, run))) {
+		write_guidance(file, where, guidance);
 		status = cpa_h5_image(file, &image, &nbytes, error);
-	else
+	} else {
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for a recording");
+	}
 	cpa_h5_close(file);
 	if (status != CPA_OK)
 		return status;
@@ -285,4 +315,15 @@ enum cpa_status cpa_recording_write(const char *path, const char *call, const st
 	const void *const data[5] = {q, k, v, o, lse};
 
 	return cpa_recording_write_run(path, call, problem, data, NULL, source, error);
+}
+
+enum cpa_status cpa_recording_write_guided(const char *path, const char *call,
+	const struct cpa_problem *problem, const struct cpa_guidance *guidance, const void *q,
+	const void *k, const void *v, const void *o, const void *lse, const char *source,
+	struct cpa_error *error)
+{
+	const void *const data[5] = {q, k, v, o, lse};
+	const struct cpa_recorded_run run = {.guidance = guidance};
+
+	return cpa_recording_write_run(path, call, problem, data, &run, source, error);
 }

@@ -27,6 +27,7 @@ void cpa_result_init(struct cpa_result *result)
 	memset(result, 0, sizeof *result);
 	result->o = no_deviation();
 	result->lse = no_deviation();
+	result->combined = no_deviation();
 	result->probe_ratio = NAN;
 	result->seconds = NAN;
 	result->verdict = CPA_VERDICT_CANNOT_TELL;
@@ -154,7 +155,9 @@ double cpa_result_worst(const struct cpa_result *result, const char **tensor,
 	/* NaN compares false: whichever exists wins. */
 	if (result->lse.ratio > result->o.ratio || isnan(result->o.ratio))
 		worst = &result->lse;
-	*tensor = worst == &result->o ? "o" : "lse";
+	if (result->combined.ratio > worst->ratio)
+		worst = &result->combined;
+	*tensor = worst == &result->o ? "o" : worst == &result->lse ? "lse" : "guidance";
 	*deviation = worst;
 	return worst->ratio;
 }

@@ -31,6 +31,8 @@ struct cpa_result {
 	char reason[1024];                  /* "" when right */
 	char *reproduce;                    /* command line that repeats a wrong result, owned by the list; NULL */
 	struct cpa_deviation o, lse;
+	struct cpa_guidance guidance;       /* nbranches 0: none */
+	struct cpa_deviation combined;      /* of its result; batch counts results, not branches */
 	double probe_ratio;                 /* NaN: none */
 	int W;
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
@@ -42,9 +44,13 @@ struct cpa_result {
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
 
+struct cpa_json;
 struct cpa_result_list {
 	struct cpa_result *at;
 	int n, capacity;
+	/* Further members of the JSON, before the results; NULL: none. */
+	void (*put_members)(struct cpa_json *json, const void *context);
+	const void *context;
 };
 /* Takes over result->counts and reproduce; on CPA_NO_MEMORY they stay the caller's. */
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);

@@ -85,7 +85,7 @@ static void put_case(FILE *out, const struct cpa_result *r)
 
 static void put_suite(FILE *out, const struct cpa_result_list *list, int first, int end)
 {
-	struct cpa_result_list part = { list->at + first, end - first, end - first };
+	struct cpa_result_list part = { .at = list->at + first, .n = end - first };
 	struct cpa_summary sum = cpa_result_summary(&part);
 	double seconds = 0;
 

@@ -12,7 +12,7 @@ int cpa_result_call_end(const struct cpa_result_list *list, int first);
 /* "1x4x2 p2p": N x R x U, and how the ring rotates where there is one; "" without a
  * configuration. */
 void cpa_result_mesh(const struct cpa_result *result, char *text, size_t size);
-/* The larger ratio of o and lse and which it is; NaN when there is neither. */
+/* The largest ratio of o, lse and guidance and which it is; NaN when there is neither. */
 double cpa_result_worst(const struct cpa_result *result, const char **tensor,
 	const struct cpa_deviation **deviation);
 

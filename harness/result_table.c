@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "harness/guidance.h"
 #include "harness/result_parts.h"
 #include "harness/text.h"
 
@@ -161,6 +162,9 @@ static void print_call(FILE *out, const struct cpa_result_list *list, int first,
 		cpa_problem_print(result->problem, text, sizeof text);
 		fprintf(out, "  %s\n", text);
 	}
+	cpa_guidance_describe(&result->guidance, text, sizeof text);
+	if (text[0])
+		fprintf(out, "  %s\n", text);
 	for (int i = first; i < end; i++) {
 		any |= list->at[i].has_config;
 		if (list->at[i].has_config)

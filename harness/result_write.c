@@ -10,6 +10,7 @@
 #include "harness/check_report.h"
 #include "harness/commands.h"
 #include "harness/diagnose_report.h"
+#include "harness/guidance.h"
 #include "harness/json.h"
 #include "harness/output.h"
 #include "harness/result_formats.h"
@@ -116,7 +117,10 @@ static void put_options_inputs(struct cpa_json *json, const struct cpa_options *
 static void put_options(struct cpa_json *json, const struct cpa_options *o)
 {
 	static const char *const rotates[] = { NULL, "p2p", "allgather", "direct", "all" };
+	char scales[80];
+	struct cpa_text guidance = cpa_text_begin(scales, sizeof scales);
 
+	cpa_guidance_put(&guidance, &o->guidance);
 	cpa_json_key(json, "options");
 	cpa_json_object(json);
 	put_options_inputs(json, o);
@@ -143,6 +147,7 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	put_string(json, "mesh",
 		o->mesh == CPA_MESH_BATCH_ULYSSES_RING ? "batch,ulysses,ring"
 						       : "batch,ring,ulysses");
+	put_string(json, "guidance", guidance.used ? guidance.at + sizeof " --guidance" : NULL);
 	put_positive(json, "interleavings", o->interleavings);
 	cpa_json_key(json, "interleaving_seed");
 	cpa_json_uint(json, o->interleaving_seed);
@@ -154,17 +159,11 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 
 /* ---- one result -------------------------------------------------------------------------- */
 
-static void put_deviation(struct cpa_json *json, const char *key, const struct cpa_deviation *d)
+static void put_deviation_fields(struct cpa_json *json, const struct cpa_deviation *d)
 {
 	const int64_t place[] = { d->batch, d->token, d->head, d->dim };
 	static const char *const names[] = { "batch", "token", "head", "dim" };
 
-	cpa_json_key(json, key);
-	if (isnan(d->rel_l2) && isnan(d->ratio) && isnan(d->soft_ratio) && d->token < 0) {
-		cpa_json_null(json);
-		return;
-	}
-	cpa_json_object(json);
 	put_known(json, "rel_l2", d->rel_l2);
 	put_known(json, "error", d->error);
 	put_known(json, "bound", d->bound);
@@ -180,6 +179,36 @@ static void put_deviation(struct cpa_json *json, const char *key, const struct c
 			cpa_json_null(json);
 	}
 	cpa_json_end_object(json);
+}
+
+static void put_deviation(struct cpa_json *json, const char *key, const struct cpa_deviation *d)
+{
+	cpa_json_key(json, key);
+	if (isnan(d->rel_l2) && isnan(d->ratio) && isnan(d->soft_ratio) && d->token < 0) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_object(json);
+	put_deviation_fields(json, d);
+	cpa_json_end_object(json);
+}
+
+/* Scales, and how far the combination is off; of a plan the scales alone. */
+static void put_guidance(struct cpa_json *json, const struct cpa_result *r, bool plan)
+{
+	const struct cpa_guidance *guidance = &r->guidance;
+
+	cpa_json_key(json, "guidance");
+	if (guidance->nbranches == 0) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_object(json);
+	put_int(json, "branches", guidance->nbranches);
+	put_known(json, "s", guidance->s);
+	put_known(json, "s2", guidance->nbranches == 3 ? guidance->s2 : NAN);
+	if (!plan)
+		put_deviation_fields(json, &r->combined);
 	cpa_json_end_object(json);
 }
 
@@ -216,12 +245,15 @@ static void put_counts(struct cpa_json *json, const struct cpa_result *r)
 		{ "mask_bytes", offsetof(struct cpa_counts, mask_bytes) },
 		{ "work", offsetof(struct cpa_counts, work) },
 		{ "attended", offsetof(struct cpa_counts, attended) },
+		{ "gathered_bytes", offsetof(struct cpa_counts, gathered_bytes) },
 	};
 
 	for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
 		bool exists = r->counts &&
 			(fields[f].offset != offsetof(struct cpa_counts, mask_bytes) ||
-				(r->problem && r->problem->rule.mask.kind != CPA_MASK_NONE));
+				(r->problem && r->problem->rule.mask.kind != CPA_MASK_NONE)) &&
+			(fields[f].offset != offsetof(struct cpa_counts, gathered_bytes) ||
+				r->config.guidance != 0);
 
 		cpa_json_key(json, fields[f].name);
 		if (!exists) {
@@ -269,6 +301,7 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 		put_known(json, "ratio", r->probe_ratio);
 		cpa_json_end_object(json);
 	}
+	put_guidance(json, r, plan);
 	cpa_json_key(json, "lse_asked");
 	if (r->problem)
 		cpa_json_bool(json, r->problem->lse);
@@ -312,6 +345,8 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	put_string(&json, "command", cpa_command_name(options->command));
 	put_machine(&json);
 	put_options(&json, options);
+	if (list->put_members)
+		list->put_members(&json, list->context);
 	cpa_json_key(&json, "results");
 	cpa_json_array(&json);
 	for (int i = 0; i < list->n; i++)

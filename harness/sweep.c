@@ -77,6 +77,7 @@ static void visit_mesh(struct sweep *s, enum cpa_variant variant, int N, int R, 
 	config.direction = o->direction;
 	config.partials = o->partials;
 	config.mesh = o->mesh;
+	config.guidance = o->guidance.nbranches;
 	if (s->wide)
 		config.partial_dtype = CPA_DTYPE_FP64;
 	for (int rotate = CPA_ROTATE_P2P; rotate <= CPA_ROTATE_DIRECT && !s->stopped;

@@ -159,6 +159,22 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN verify --problem S=33,H=2,D=8,causal --ranks 3 --order auto",
 			"right" },
 		{ "$CPATTN plan --problem S=63 --ranks 4", "refused:" },
+		/* 19 or 18 rows of one item, 6 heads of 16 fp32 each, to one other group. */
+		{ "$CPATTN plan --problem B=2,S=37,H=6,D=16,dtype=fp32 --guidance 3.5 --ranks 4 "
+		  "--batch 2 --ring 2 --variant ring_anything",
+			"o is gathered among the 2 batch groups: 28416 bytes of all ranks, 7296 of "
+			"one at most" },
+		{ "$CPATTN plan --problem B=2,S=64,H=6 --guidance 3.5 --ranks 2 --batch 1 "
+		  "--variant ring",
+			"neg + 3.5 (pos - neg), 2 branches along the batch\n  every rank has all "
+			"branches of its rows" },
+		{ "$CPATTN plan --problem B=3,S=64 --guidance 3.5:1.5 --ranks 2-4",
+			"neg + 1.5 (mid - neg) + 3.5 (pos - mid), 3 branches" },
+		{ "$CPATTN verify --problem B=2,S=33,H=2,D=8 --guidance 3.5 --ranks 2,4,6",
+			"guidance 3.5: neg" },
+		{ "$CPATTN help verify", "--guidance S[:S2]" },
+		{ "$CPATTN help plan", "--guidance S[:S2]" },
+		{ "$CPATTN list faults", "branches-swapped" },
 		{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",
 			"digraph" },

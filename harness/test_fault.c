@@ -112,6 +112,8 @@ static bool has_place(const char *fault, const struct mesh *mesh)
 		return mesh->has_hops;
 	if (!strcmp(fault, "stale-buffer"))
 		return mesh->has_exchange;
+	if (strstr(fault, "branch") || !strcmp(fault, "scale-sign")) /* test_guidance.c */
+		return false;
 	return strcmp(fault, "head-swapped") != 0 || mesh->has_two_heads;
 }
 
@@ -239,7 +241,7 @@ static void names_lead_to_faults(void **state)
 		assert_true(strlen(cpa_fault_summary(n)) > 20);
 		assert_true(strlen(cpa_fault_seen_in(n)) > 3);
 	}
-	assert_int_equal(n, 8);
+	assert_int_equal(n, 12);
 	assert_int_equal(cpa_fault_find("hop"), -1);
 }
 

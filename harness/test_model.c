@@ -221,7 +221,7 @@ static void flux_over_4_ranks_is_1024_image_and_128_text_tokens_each(void **stat
 }
 
 /* What plan --model prints of the tensors. */
-static char *print(int argc, char **argv)
+static char *print_as(int argc, char **argv, bool json)
 {
 	struct cpa_options options;
 	struct cpa_plan_targets targets = {0};
@@ -232,13 +232,28 @@ static char *print(int argc, char **argv)
 
 	assert_non_null(out);
 	if (cpa_options_parse(argc, argv, &options, &error) != CPA_OK ||
-		cpa_plan_targets_find(&targets, &options, &error) != CPA_OK ||
-		cpa_plan_model_print(out, &targets, &options, &error) != CPA_OK)
+		cpa_plan_targets_find(&targets, &options, &error) != CPA_OK)
 		fail_msg("%s", error.text);
+	if (json) {
+		struct cpa_plan_model_members members = {&targets, &options};
+		struct cpa_json writer;
+
+		cpa_json_init(&writer, out, 0);
+		cpa_json_object(&writer);
+		cpa_plan_model_put_json(&writer, &members);
+		cpa_json_end_object(&writer);
+	} else if (cpa_plan_model_print(out, &targets, &options, &error) != CPA_OK) {
+		fail_msg("%s", error.text);
+	}
 	fclose(out);
 	cpa_plan_targets_fini(&targets);
 	cpa_options_fini(&options);
 	return text;
+}
+
+static char *print(int argc, char **argv)
+{
+	return print_as(argc, argv, false);
 }
 
 static void count_is(const char *text, const char *what, int wanted)
@@ -269,6 +284,22 @@ static void each_tensor_is_listed_for_each_way_to_cut(void **state)
 	text = print(COUNT(odd), odd);
 	count_is(text, "refused: image: S = 3969", 1);
 	count_is(text, "993, 3 x 992 ", 3);
+	free(text);
+}
+
+/* 3969 = 63 x 63 image tokens: 993 and three times 992, of 64 features and 2 bytes. */
+static void programs_get_every_rank_of_every_tensor(void **state)
+{
+	char *odd[] = {
+		"cpattn", "plan", "--model=flux.1-dev", "--size", "1008x1008", "--ranks", "4"};
+	char *text = print_as(COUNT(odd), odd, true);
+
+	(void)state;
+	count_is(text, "\"tokens\": [993, 992, 992, 992]", 3);
+	count_is(text, "\"bytes\": [127104, 126976, 126976, 126976]", 2);
+	count_is(text, "\"refused\": \"image: S = 3969", 1);
+	count_is(text, "\"tensors\": []", 1);
+	count_is(text, "\"cut_like\": [\":hidden_states\"]", 2);
 	free(text);
 }
 
@@ -305,6 +336,7 @@ int main(void)
 		cmocka_unit_test(a_size_that_a_model_would_round_is_refused),
 		cmocka_unit_test(flux_over_4_ranks_is_1024_image_and_128_text_tokens_each),
 		cmocka_unit_test(each_tensor_is_listed_for_each_way_to_cut),
+		cmocka_unit_test(programs_get_every_rank_of_every_tensor),
 		cmocka_unit_test(an_optional_tensor_is_left_whole_and_that_is_said),
 		cmocka_unit_test(an_unknown_model_is_a_sentence_with_a_guess),
 	};

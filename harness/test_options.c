@@ -36,6 +36,7 @@ struct bad {
 
 #define VERIFY "cpattn verify --problem S=64 "
 #define PLAN "cpattn plan --problem S=64 "
+#define GUIDED "cpattn verify --problem S=64,B=2 --guidance "
 
 static const struct bad bad_lines[] = {
 	{ "cpattn", "a command is missing", "--help" },
@@ -62,6 +63,28 @@ static const struct bad bad_lines[] = {
 	{ VERIFY "--varient ring", "unknown option '--varient'", "did you mean --variant?" },
 	{ VERIFY "--rings 2", "unknown option '--rings'", "did you mean --ring?" },
 	{ VERIFY "-x", "unknown option '-x'", "cpattn verify --help" },
+	{ GUIDED "_", "--guidance: '' is not a number", "" },
+	{ GUIDED "high", "--guidance: 'high' is not a number", "" },
+	{ GUIDED "nan", "--guidance: 'nan' is not a number", "" },
+	{ GUIDED "inf", "--guidance: 'inf' is not a number", "" },
+	{ GUIDED "1e999", "--guidance: 1e999 is not a finite number", "" },
+	{ GUIDED "3.5:", "--guidance, the second scale: ''", "" },
+	{ GUIDED "3.5:-inf", "--guidance, the second scale: '-inf'", "" },
+	{ GUIDED "3.5:1:2", "--guidance, the second scale: '1:2'", "" },
+	{ GUIDED ":1.5", "--guidance: ''", "" },
+	{ GUIDED "3.5 --guidance 3", "--guidance is given twice", "" },
+	{ GUIDED "11111111111111111111111111111111111111111111111111111111111111",
+		"is not a number", "3.5:1.5" },
+	{ GUIDED "3.5:1.5", "has 3 branches along the batch",
+		"B = 2 is no multiple of 3; one scale" },
+	{ VERIFY "--guidance 3.5", "has 2 branches along the batch", "B = 1 is no multiple of 2" },
+	{ PLAN "--guidance 3.5", "has 2 branches along the batch", "B = 1 is no multiple of 2" },
+	{ "cpattn plan --problem S=64,B=3 --guidance 3.5", "B = 3 is no multiple of 2",
+		"two scales, S:S2" },
+	{ "cpattn plan --model x --guidance 3.5", "--model brings its own sizes",
+		"leave out --guidance" },
+	{ "cpattn verify --random 3 --guidance 3", "--random", "leave out --guidance" },
+	{ "cpattn list --guidance 3", "list takes no --guidance", "" },
 	{ VERIFY "--random 3", "--random makes its own problems", "leave out --problem" },
 	{ "cpattn verify x.h5 --random 3", "--random makes its own problems", "leave out x.h5" },
 	{ "cpattn verify --random 3 --json -", "--random", "leave out --json" },

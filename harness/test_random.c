@@ -72,6 +72,7 @@ static void random_problems_are_right(void **state)
 	assert_true(r.nright > 4 * MANY);
 	assert_true(r.o <= 1.0 && r.lse <= 1.0 && r.probe <= 1.0);
 	assert_true(r.o > 0.1 && r.lse > 0.1); /* or bounds would see nothing */
+	assert_true(r.ncombined > MANY / 2 && r.combined <= 1.0 && r.combined > 0.05);
 }
 
 /* ---- what fails is made small ---- */
@@ -112,6 +113,9 @@ static void a_planted_fault_is_found_and_made_small(void **state)
 	expect_small("merge-lost", 2, 4);
 	expect_small("head-swapped", 1, 2);
 	expect_small("stale-buffer", 2, 4);
+	/* Two branches, each of one score. */
+	expect_small("branches-swapped", 1, 2);
+	expect_small("scale-sign", 1, 2);
 }
 
 static void the_report_does_not_depend_on_threads(void **state)

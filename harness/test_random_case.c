@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "harness/guidance.h"
 #include "harness/random_case.h"
 #include "harness/test_random.h"
 #include "sim/sim.h"
@@ -50,6 +51,8 @@ static void shrink_all(
 				expect_sum(&it->segments, it->Sq);
 				expect_sum(&it->segments_kv, it->Skv);
 				assert_true(it->Sq != it->Skv || it->segments_kv.n == 0);
+				assert_true(it->guidance.nbranches == 0 ||
+					it->B % it->guidance.nbranches == 0);
 			}
 	}
 }
@@ -69,6 +72,7 @@ static void every_shrinking_comes_to_an_end(void **unused)
 		assert_true(it.N * it.R * it.U == 1);
 		assert_int_equal(it.segments.n + it.segments_kv.n, 0);
 		assert_int_equal(it.layout, CPA_LAYOUT_BSHD);
+		assert_int_equal(it.guidance.nbranches, 0);
 	}
 	cpa_options_fini(&options);
 }
@@ -103,7 +107,8 @@ struct seen {
 		uneven, given, given_of_segments, cross, gqa, lse_not_asked, rows_without_keys, text_in_front,
 		text_at_the_rear, empty_segment, four_segments, all_replicated, replicated_keys,
 		keys_cut_apart, zigzag_documents, more_groups_than_batches, bhsd, fused,
-		fused_with_given_sizes;
+		fused_with_given_sizes, no_guidance, two_branches, three_branches,
+		two_items_of_each_branch;
 };
 
 static bool sees_nothing(const struct cpa_problem *p)
@@ -167,6 +172,10 @@ static void look(struct seen *seen, const struct cpa_case *it, const struct cpa_
 	seen->keys_cut_apart |= p->nsegments > 1 && p->nsegments_kv > 1;
 	seen->zigzag_documents |= p->rule.documents && it->order == CPA_ORDER_ZIGZAG_DOCUMENTS;
 	seen->more_groups_than_batches |= it->N > p->B;
+	seen->no_guidance |= it->guidance.nbranches == 0;
+	seen->two_branches |= it->guidance.nbranches == 2 && p->B == 2;
+	seen->three_branches |= it->guidance.nbranches == 3 && p->B == 3;
+	seen->two_items_of_each_branch |= it->guidance.nbranches == 2 && p->B == 4;
 }
 
 struct visits {
@@ -201,7 +210,8 @@ static void expect_equal_segments(
 /* The options of a case select its configuration and nothing else. */
 static void expect_read_back(const struct cpa_case *it, struct seen *seen)
 {
-	char problem[CPA_CASE_TEXT], config[1024], line[2200];
+	char problem[CPA_CASE_TEXT], config[1024], line[2300], guidance[80];
+	struct cpa_text text = cpa_text_begin(guidance, sizeof guidance);
 	struct cpa_options o;
 	struct cpa_case_config made;
 	struct cpa_error error;
@@ -224,7 +234,8 @@ static void expect_read_back(const struct cpa_case *it, struct seen *seen)
 	expect_equal_segments(&it->segments, p->segments, p->nsegments);
 	expect_equal_segments(&it->segments_kv, p->segments_kv, p->nsegments_kv);
 	cpa_options_fini(&o);
-	snprintf(line, sizeof line, "--problem %s %s", problem, config);
+	cpa_guidance_put(&text, &it->guidance);
+	snprintf(line, sizeof line, "--problem %s%s %s", problem, guidance, config);
 	read_options(line, &o);
 	assert_int_equal(cpa_sweep(&o, &o.problem, CPA_ROTATE_CHOICE_ALL, false, visit, &visits,
 				 &error),
@@ -238,7 +249,8 @@ static void expect_read_back(const struct cpa_case *it, struct seen *seen)
 		    a->rotate == b->rotate && a->mesh == b->mesh && a->split == b->split &&
 		    a->split_kv == b->split_kv && a->order == b->order && a->heads == b->heads &&
 		    a->direction == b->direction && a->partials == b->partials &&
-		    a->partial_dtype == b->partial_dtype);
+		    a->partial_dtype == b->partial_dtype && a->guidance == b->guidance);
+	assert_memory_equal(&o.guidance, &it->guidance, sizeof o.guidance);
 	expect_equal_sizes(a->sizes, b->sizes, a->nsizes);
 	expect_equal_sizes(a->sizes_kv, b->sizes_kv, a->nsizes_kv);
 	expect_equal_sizes(a->head_counts, b->head_counts, a->ulysses_degree);

@@ -77,7 +77,7 @@ static void random_problems_are_agreed_on(void **unused)
 	char none[] = "--random 1";
 	(void)unused;
 	read_options(none, &options);
-	for (int i = 0; i < 2400; i++) {
+	for (int i = 0; i < 4800; i++) {
 		struct cpa_case it;
 		struct cpa_case_config made;
 		struct cpa_options o;

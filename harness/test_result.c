@@ -144,7 +144,7 @@ static void fill(struct cpa_result_list *list)
 	r->counts = calloc(4, sizeof *r->counts);
 	assert_non_null(r->counts);
 	for (int i = 0; i < 4; i++)
-		r->counts[i] = (struct cpa_counts){ 100 + i, 3, 1000 + i, 7, 8, 0 };
+		r->counts[i] = (struct cpa_counts){ 100 + i, 3, 1000 + i, 7, 8, 0, 0 };
 	r->seconds = 0.25;
 	r = add(list, CPA_VERDICT_WRONG, "a&b<c>\"d\".h5",
 		"off by \"much\",\nat token 3 \x01 \xff");

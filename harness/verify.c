@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "harness/combine.h"
 #include "harness/fault.h"
 #include "harness/probe.h"
 #include "harness/ranks.h"
@@ -24,6 +25,7 @@ struct cpa_verifier {
 	struct cpa_probe_problem probe;
 	struct cpa_truth *truth;
 	void *o, *lse;                   /* outputs of a run, whole; lse NULL: no output */
+	void *combined[2];               /* guidance: what two batch groups made */
 	struct cpa_head_error *one_rank; /* [B, Hq] */
 	bool has_one_rank;
 	enum cpa_partials one_rank_partials;
@@ -58,7 +60,9 @@ static enum cpa_status alloc_outputs(struct cpa_verifier *v, struct cpa_error *e
 	if (p->lse)
 		v->lse = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_LSE));
 	v->one_rank = malloc((size_t)(p->B * p->Hq) * sizeof *v->one_rank);
-	if (!v->o || (p->lse && !v->lse) || !v->one_rank)
+	for (int i = 0; i < 2; i++)
+		v->combined[i] = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_O));
+	if (!v->combined[0] || !v->combined[1] || !v->o || (p->lse && !v->lse) || !v->one_rank)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the outputs of a run");
 	return CPA_OK;
 }
@@ -97,6 +101,8 @@ void cpa_verifier_destroy(struct cpa_verifier *v)
 	cpa_probe_problem_fini(&v->probe);
 	free(v->o);
 	free(v->lse);
+	free(v->combined[0]);
+	free(v->combined[1]);
 	free(v->one_rank);
 	free(v);
 }
@@ -265,6 +271,23 @@ static enum cpa_status judge_first(struct attempt *a, struct cpa_error *error)
 	return CPA_OK;
 }
 
+/* Every batch group combines; first: the first interleaving, which is judged. */
+static enum cpa_status combine(struct attempt *a, bool first, struct cpa_error *error)
+{
+	struct cpa_verifier *v = a->v;
+	struct cpa_combine combine = {.ranks = &a->ranks,
+		.guidance = &v->settings.guidance,
+		.plant = a->plant,
+		.truth = v->truth,
+		.bound = bound_run(v, a->config),
+		.first = v->combined[0],
+		.other = v->combined[1]};
+	if (a->config->guidance == 0)
+		return CPA_OK;
+	return first ? cpa_combine_judge(&combine, &a->result->combined, error)
+		     : cpa_combine_compare(&combine, error);
+}
+
 static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *error)
 {
 	struct cpa_verifier *v = a->v;
@@ -282,11 +305,15 @@ static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *er
 			s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
 			if (s == CPA_OK)
 				s = judge_first(a, error);
-			if (a->wrong)
+			if (s == CPA_OK)
+				s = combine(a, true, error);
+			if (s != CPA_OK || a->wrong)
 				return s;
 			continue;
 		}
 		s = cpa_ranks_compare(&a->ranks, v->o, v->lse, error);
+		if (s == CPA_OK)
+			s = combine(a, false, error);
 		if (s == CPA_MISMATCH) {
 			a->trace->seed = seed_of(v, 0);
 			a->trace->interleavings = i + 1;
@@ -364,7 +391,7 @@ static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
 	if (settings->fault < 0)
 		return CPA_OK;
 	struct cpa_plant_target target = {a->ranks.partition, a->ranks.schedules,
-		settings->device, cpa_inputs_dense(&a->v->tensors)};
+		settings->device, cpa_inputs_dense(&a->v->tensors), settings->guidance};
 	enum cpa_status s = cpa_plant_create(
 		settings->fault, &target, settings->fault_seed, &a->plant, error);
 	if (s != CPA_OK || !a->plant)
@@ -415,6 +442,8 @@ static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 		s = keep_counts(a, error);
 	if (s == CPA_OK)
 		s = check_range(a, error);
+	if (s == CPA_OK && a->config->guidance != 0)
+		s = cpa_combine_check_range(a->v->truth, &a->v->settings.guidance, error);
 	if (s == CPA_OK)
 		s = measure_one_rank(a->v, a->config, error);
 	if (s == CPA_OK)
@@ -456,6 +485,8 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	*a.trace = (struct cpa_verify_trace){.seed = seed_of(v, 0), .interleavings = 1};
 	result->has_config = true;
 	result->config = *config;
+	assert(config->guidance == v->settings.guidance.nbranches);
+	result->guidance = v->settings.guidance;
 	result->problem = v->tensors.problem;
 	result->device = v->settings.device->ops->name;
 	result->comm = "fake";

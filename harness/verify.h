@@ -12,6 +12,7 @@ struct cpa_verify_settings {
 	int interleavings;         /* >= 1 */
 	uint64_t seed;       /* of the first interleaving: an odd seed runs eager, an even one
 				rendezvous; the next ones have the next seeds */
+	struct cpa_guidance guidance; /* its branches are those of all configurations; 0: none */
 	int fault;           /* number of a planted fault, -1: none */
 	uint64_t fault_seed; /* where */
 };

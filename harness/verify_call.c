@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/guidance.h"
 #include "harness/text.h"
 
 /* Above this the reference takes the default rows only (4 Sq Skv D Hq B flop). */
@@ -160,6 +161,7 @@ char *cpa_verify_line(const struct cpa_options *o, const char *file, const char 
 		cpa_text_put(&text, " --dtype %s", cpa_dtype_name(o->dtype));
 	if (strcmp(o->device, "cpu") != 0)
 		cpa_text_put(&text, " --device %s", o->device);
+	cpa_guidance_put(&text, &o->guidance);
 	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, selects,
 		trace->interleavings, trace->seed);
 	if (o->rows)
@@ -214,13 +216,16 @@ static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 	struct cpa_verify_settings settings = {.device = s->device,
 		.interleavings = s->options->interleavings,
 		.seed = s->options->interleaving_seed,
+		.guidance = call->guidance,
 		.fault = s->fault,
 		.fault_seed = s->options->seed};
 	struct cpa_verifier *verifier;
 	bool *wanted = NULL;
+	struct cpa_options options = *s->options; /* with the guidance of this call */
+	options.guidance = call->guidance;
 	enum cpa_status status = cpa_tensors_check(tensors, error);
 	if (status == CPA_OK)
-		status = cpa_sweep(s->options, call->problem, CPA_ROTATE_CHOICE_ALL,
+		status = cpa_sweep(&options, call->problem, CPA_ROTATE_CHOICE_ALL,
 			s->device->fp64_partials, collect, call, error);
 	if (call->failed)
 		status = cpa_fail(
@@ -253,6 +258,10 @@ void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, vo
 					   names[i]);
 	}
 	struct cpa_tensors t = {p, data[0], data[1], data[2]};
+	struct cpa_guidance recorded = call->guidance;
+	if (status == CPA_OK)
+		status = cpa_guidance_choose(
+			call->session->options, &recorded, p, &call->guidance, &error);
 	if (status == CPA_OK)
 		status = verify_tensors(call, &t, &error);
 	for (int i = 0; i < 3; i++)

@@ -25,6 +25,7 @@ struct cpa_verify_call {
 	struct cpa_verify_session *session;
 	const char *file, *name; /* file NULL: --problem */
 	const struct cpa_problem *problem;
+	struct cpa_guidance guidance; /* of a recording, then what runs; nbranches 0: none */
 	struct cpa_config *configs;
 	int nconfigs, capacity;
 	bool failed; /* out of memory */

@@ -1,14 +1,12 @@
 /*
- * attend.c - ATTEND on the cpu device: rows and keys in blocks, fp32, or fp64 for fp64
- * problems.
+ * attend.c - ATTEND on the cpu device: a call is cut into units, and threads share the units.
  *
- * A unit of work is up to ROWS query rows of one head and batch item, in tiles of as many rows
- * as fill 64 bytes.  Units share nothing, so results do not depend on the number of threads.
+ * How it is cut depends on the shapes alone, and units share nothing, so results do not depend on
+ * the number of threads.  The arithmetic is in attend_template.h.
  */
-#include "kernels/host.h"
+#include "kernels/attend_unit.h"
+#include "kernels/cpu.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -16,62 +14,51 @@
 #endif
 
 enum {
-	ROWS = 64, /* query rows that share one loading of a key block */
-	KEYS = 96, /* keys in a block, a multiple of GROUP */
-	GROUP = 6, /* keys, or features of v, that meet a vector of lanes at a time */
-	PARALLEL_FROM = 1 << 22 /* multiplications */
+	PARALLEL_FROM = 1 << 20, /* multiplications */
+	ENOUGH_UNITS = 16,       /* for the threads of any machine that this is meant for */
+	SPLIT_KEYS = 1024,       /* at least, of a part of a unit's keys */
+	BAD_STRIDE = 4096        /* bytes; rows so far apart fall into one set of the first cache */
 };
 
-/* Loops over local arrays become registers only when unrolled in full. */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#endif
-
-/* 32 bytes; two of them fill the lanes, and with GROUP 6 the sums fit into 16 registers. */
-static bool has_wide_vectors(void)
-{
-#if defined(CPA_HAVE_CLONES)
-	return __builtin_cpu_supports("x86-64-v3");
-#elif defined(__AVX__)
-	return true;
-#else
-	return false;
-#endif
-}
-
-/* One call. */
-struct call {
-	const struct cpa_attend *attend;
-	struct cpa_range *visible; /* [batches][nq] */
-	int64_t *q_ids, *k_ids;    /* [nq], [nk] global; only with a mask */
+/* A call as it was cut. */
+struct plan {
+	struct cpa_attend_call call;
+	const struct cpa_attend_type *type;
+	struct cpa_attend_unit *units;
+	int64_t nunits;
+	int nrows; /* of the largest unit */
+	size_t space_nbytes;
+	char *space, *states;
 };
 
 /*
- * What the rows of a unit see by interval, closed up: keys between, which no row sees, are left
- * out.  They cost time, and may hold anything; a weight of 0 times NaN would be NaN.
+ * Additions of a row: a block of keys, then per block the product that shrinks the older sum,
+ * its addition and the error of the exp in that factor; 2 + CPA_CPU_EXP_ERROR, and 1 for
+ * rounding the difference of the maxima x, whose effect x exp(-x) is below that.  Joining the
+ * parts of split keys is the same again in place of one of those, a factor on the newer sum
+ * (CPA_CPU_EXP_ERROR + 2 more, over SPLIT_KEYS keys at least).  What a row sees may lie across
+ * one block more than fills it: that product is in c_exp, of which exp needs 2.
  */
-struct sight {
-	struct cpa_range row[ROWS];   /* counted in keys kept; start > end: none */
-	struct cpa_range piece[ROWS]; /* kept indices into k: ascending, with gaps */
-	int npieces;
-	int64_t nkeys;
-};
-
-/* One unit. */
-struct work {
-	const struct call *call;
-	const struct cpa_attend *attend;
-	struct sight sight;
-	int64_t b, h, kv; /* of the arrays */
-	int64_t first, n; /* query rows */
-	int ntiles;
-};
-
-static void close_up(const struct cpa_range *visible, int n, struct sight *sight)
+struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 {
-	int order[ROWS];
+	bool wide = problem->dtype == CPA_DTYPE_FP64;
+
+	return (struct cpa_arithmetic){
+		.u = wide ? 0x1p-53 : 0x1p-24,
+		.c_exp = 8,
+		.chain = CPA_KEY_BLOCK,
+		.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK +
+			(2 + CPA_CPU_EXP_ERROR) / SPLIT_KEYS,
+		.rounds_p =
+			problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
+	};
+}
+
+/* ---- what a unit sees ---- */
+
+static void close_up(const struct cpa_range *visible, int n, struct cpa_sight *sight)
+{
+	int order[CPA_UNIT_ROWS];
 	int64_t before = 0; /* keys kept of earlier pieces */
 	struct cpa_range *last = NULL;
 
@@ -87,7 +74,7 @@ static void close_up(const struct cpa_range *visible, int n, struct sight *sight
 		struct cpa_range keys = visible[order[i]];
 
 		if (keys.start >= keys.end) {
-			sight->row[order[i]] = (struct cpa_range){INT64_MAX, 0};
+			sight->token[order[i]] = (struct cpa_range){INT64_MAX, 0};
 			continue;
 		}
 		if (!last || keys.start > last->end) {
@@ -96,230 +83,324 @@ static void close_up(const struct cpa_range *visible, int n, struct sight *sight
 			*last = keys;
 		}
 		last->end = keys.end > last->end ? keys.end : last->end;
-		sight->row[order[i]].start = keys.start - last->start + before;
-		sight->row[order[i]].end = keys.end - last->start + before;
+		sight->token[order[i]].start = keys.start - last->start + before;
+		sight->token[order[i]].end = keys.end - last->start + before;
 	}
 	sight->nkeys = last ? before + last->end - last->start : 0;
 }
 
-/* A key counted from the first of a block, or the nearest end of any block. */
-CPA_INLINE int32_t clip_keys(int64_t j)
+/* The tokens of a unit: those of its rows, or all where it goes from one head to the next. */
+static struct cpa_range tokens_of(const struct cpa_attend_unit *unit)
 {
-	return j < 0 ? 0 : j > KEYS ? KEYS : (int32_t)j;
+	int64_t nq = unit->call->attend->nq, first = unit->first % nq;
+
+	if (first + unit->n > nq)
+		return (struct cpa_range){0, nq};
+	return (struct cpa_range){first, first + unit->n};
 }
 
-/* p to bf16: nearest even, no NaN to care for. */
-CPA_INLINE float round_bf16(float p)
+void cpa_sight_find(const struct cpa_attend_unit *unit, struct cpa_sight *sight)
 {
-	uint32_t bits;
+	struct cpa_range tokens = tokens_of(unit);
 
-	memcpy(&bits, &p, sizeof bits);
-	bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
-	memcpy(&p, &bits, sizeof p);
-	return p;
+	close_up(unit->call->visible + unit->b * unit->call->attend->nq + tokens.start,
+		(int)(tokens.end - tokens.start), sight);
 }
 
-/* Likewise to fp16, for 0 <= p <= 1; below 2^-14 to a multiple of 2^-24, as adding 1/2 does. */
-CPA_INLINE float round_fp16(float p)
+/* Pairs of a row and a key that it may see, and a bit for each row. */
+static double work_of(const struct cpa_attend_unit *unit)
 {
-	uint32_t bits;
-	float normal, small = (p + 0.5f) - 0.5f;
+	struct cpa_range tokens = tokens_of(unit);
+	const struct cpa_range *row = unit->call->visible + unit->b * unit->call->attend->nq;
+	double sum = 0, ntokens = (double)(tokens.end - tokens.start);
 
-	memcpy(&bits, &p, sizeof bits);
-	bits = (bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000;
-	memcpy(&normal, &bits, sizeof normal);
-	return p < 0x1p-14f ? small : normal;
+	for (int64_t t = tokens.start; t < tokens.end; t++)
+		sum += row[t].end > row[t].start ? (double)(row[t].end - row[t].start) : 0;
+	return (sum / ntokens + 32) * unit->n;
 }
 
-CPA_INLINE void round_weights_float(enum cpa_dtype dtype, float *p, int64_t n)
+/* ---- cutting ---- */
+
+/* The rows of each unit when `nrows` in all are cut evenly into units of at most `most`. */
+static int rows_of_unit(int64_t nrows, int64_t most)
 {
-	if (dtype == CPA_DTYPE_BF16)
-		for (int64_t i = 0; i < n; i++)
-			p[i] = round_bf16(p[i]);
-	else if (dtype == CPA_DTYPE_FP16)
-		for (int64_t i = 0; i < n; i++)
-			p[i] = round_fp16(p[i]);
+	int64_t n = (nrows + most - 1) / most, rows = (nrows + n - 1) / n;
+
+	rows = (rows + 15) / 16 * 16;
+	return (int)(rows < most ? rows : most);
 }
 
-CPA_INLINE void round_weights_double(enum cpa_dtype dtype, double *p, int64_t n)
+/* Units of the heads [first, end) of the arrays, which share a key head, taken together or each
+ * apart.  units NULL: only counts. */
+static int64_t cut_group(const struct plan *plan, int64_t b, int64_t kv, int64_t first,
+	int64_t end, bool together, int most, struct cpa_attend_unit *units)
 {
-	(void)dtype;
-	(void)p;
-	(void)n;
+	int64_t nq = plan->call.attend->nq, nheads = together ? end - first : 1, n = 0;
+
+	for (int64_t h = first; h < end; h += nheads) {
+		int64_t nrows = nq * nheads;
+		int rows = rows_of_unit(nrows, most);
+
+		for (int64_t i = 0; i < nrows; i += rows, n++)
+			if (units)
+				units[n] = (struct cpa_attend_unit){.call = &plan->call,
+					.b = b,
+					.kv = kv,
+					.head = h,
+					.first = i,
+					.n = (int)(nrows - i < rows ? nrows - i : rows),
+					.nsplits = 1};
+	}
+	return n;
 }
 
-/* Taylor to r^7: 0.1 units at |r| = ln 2 / 2. */
-#define POLYNOMIAL_7(r) \
-	(1 + (r) * (1 + (r) * (1 / 2.f + (r) * (1 / 6.f + (r) * (1 / 24.f + (r) * (1 / 120.f + \
-		(r) * (1 / 720.f + (r) * (1 / 5040.f))))))))
-/* To r^13: 0.04 units. */
-#define POLYNOMIAL_13(r) \
-	(1 + (r) * (1 + (r) * (1 / 2. + (r) * (1 / 6. + (r) * (1 / 24. + (r) * (1 / 120. + \
-		(r) * (1 / 720. + (r) * (1 / 5040. + (r) * (1 / 40320. + (r) * (1 / 362880. + \
-		(r) * (1 / 3628800. + (r) * (1 / 39916800. + (r) * (1 / 479001600. + \
-		(r) * (1 / 6227020800.))))))))))))))
-
-/* ln 2 is cut so that n EXP_LN2_HIGH is exact; adding EXP_SHIFT rounds to an integer. */
-#define REAL float
-#define BITS uint32_t
-#define NAME(x) x##_float
-#define LANES 16
-#define TILES (ROWS / LANES)
-#define DTYPE CPA_DTYPE_FP32
-#define REAL_MAX FLT_MAX
-#define LOG logf
-#define EXP_SHIFT 0x1.8p23f
-#define EXP_LN2_HIGH 0x1.62e4p-1f
-#define EXP_LN2_LOW 0x1.7f7d1cf8p-20f
-#define EXP_POLYNOMIAL POLYNOMIAL_7
-#define EXP_BIAS 127
-#define EXP_FRACTION 23
-#define EXP_LEAST (-87.33654f)
-#include "kernels/attend_template.h"
-
-#define REAL double
-#define BITS uint64_t
-#define NAME(x) x##_double
-#define LANES 8
-#define TILES (ROWS / LANES)
-#define DTYPE CPA_DTYPE_FP64
-#define REAL_MAX DBL_MAX
-#define LOG log
-#define EXP_SHIFT 0x1.8p52
-#define EXP_LN2_HIGH 0x1.62e42fefa38p-1
-#define EXP_LN2_LOW 0x1.ef35793c7673p-45
-#define EXP_POLYNOMIAL POLYNOMIAL_13
-#define EXP_BIAS 1023
-#define EXP_FRACTION 52
-#define EXP_LEAST (-708.396418532264)
-#include "kernels/attend_template.h"
-
-/*
- * Additions of a row: KEYS within a block, then per block the product that shrinks the older
- * sum, its addition and the error of the exp in that factor; 2 + CPA_CPU_EXP_ERROR, and 1 for
- * rounding the difference of the maxima x, whose effect x exp(-x) is below that.  What a row
- * sees may lie across one block more than fills it: that product is in c_exp, of which exp
- * needs 2.
- */
-struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
+/* Few tokens: the heads of a group lie side by side, as far as they share a key head. */
+static int64_t cut_call(const struct plan *plan, int most, struct cpa_attend_unit *units)
 {
-	bool wide = problem->dtype == CPA_DTYPE_FP64;
+	const struct cpa_attend *attend = plan->call.attend;
+	int64_t g = attend->problem->Hq / attend->problem->Hkv, n = 0;
+	int64_t nb = attend->batches.end - attend->batches.start;
+	struct cpa_range kv = cpa_heads_kv(attend->heads, g);
+	bool together = attend->nq < plan->type->lanes;
 
-	return (struct cpa_arithmetic){
-		.u = wide ? 0x1p-53 : 0x1p-24,
-		.c_exp = 8,
-		.chain = KEYS,
-		.chain_key = (3 + CPA_CPU_EXP_ERROR) / KEYS,
-		.rounds_p =
-			problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
-	};
+	for (int64_t b = 0; b < nb; b++)
+		for (int64_t i = kv.start; i < kv.end; i++) {
+			int64_t first = i * g, end = first + g;
+
+			first = first < attend->heads.start ? attend->heads.start : first;
+			end = end > attend->heads.end ? attend->heads.end : end;
+			n += cut_group(plan, b, i - attend->kv_first,
+				first - attend->heads.start, end - attend->heads.start,
+				together, most, units ? units + n : NULL);
+		}
+	return n;
 }
 
-static size_t space_nbytes(const struct cpa_problem *problem)
+/* Smaller units where there would be few, so that threads get equal shares. */
+static int choose_rows(const struct plan *plan)
 {
-	struct space_float narrow;
-	struct space_double wide;
+	int lanes = plan->type->lanes, most = CPA_UNIT_ROWS / lanes * lanes;
 
-	return problem->dtype == CPA_DTYPE_FP64 ? lay_double(&wide, problem, NULL)
-						: lay_float(&narrow, problem, NULL);
+	while (most > lanes && cut_call(plan, most, NULL) < ENOUGH_UNITS)
+		most -= lanes;
+	return most;
 }
 
-/* Unit i of the call, counted rows first, then heads, then batch items. */
-static void attend_unit(const struct call *call, int64_t i, char *space)
+/* Units too few to be shared: their keys are cut too. */
+static int64_t split_keys(struct plan *plan)
 {
-	const struct cpa_attend *attend = call->attend;
-	const struct cpa_problem *problem = attend->problem;
-	int64_t nblocks = (attend->nq + ROWS - 1) / ROWS;
-	int64_t nheads = attend->heads.end - attend->heads.start;
-	int lanes = problem->dtype == CPA_DTYPE_FP64 ? 8 : 16;
-	struct work work;
+	int64_t most = plan->call.attend->nk / SPLIT_KEYS, nstates = 0;
+	int64_t n = (ENOUGH_UNITS + plan->nunits - 1) / plan->nunits;
 
-	work.call = call;
-	work.attend = attend;
-	work.b = i / nblocks / nheads;
-	work.h = i / nblocks % nheads;
-	work.kv = (attend->heads.start + work.h) / (problem->Hq / problem->Hkv) -
-		attend->kv_first;
-	work.first = i % nblocks * ROWS;
-	work.n = attend->nq - work.first < ROWS ? attend->nq - work.first : ROWS;
-	work.ntiles = (int)((work.n + lanes - 1) / lanes);
-	close_up(call->visible + work.b * attend->nq + work.first, (int)work.n, &work.sight);
-	if (problem->dtype == CPA_DTYPE_FP64)
-		attend_rows_double(&work, space);
-	else
-		attend_rows_float(&work, space);
+	n = n < most ? n : most;
+	n = n < CPA_MAX_SPLITS ? n : CPA_MAX_SPLITS;
+	if (plan->nunits >= ENOUGH_UNITS / 2 || n < 2)
+		return 0;
+	for (int64_t i = 0; i < plan->nunits; i++) {
+		plan->units[i].nsplits = (int)n;
+		nstates += n;
+	}
+	return nstates;
 }
 
-static int count_threads(const struct cpa_attend *attend, int64_t nunits)
+static bool has_bad_stride(const struct cpa_array *array)
+{
+	return array->token * (int64_t)cpa_dtype_nbytes(array->dtype) % BAD_STRIDE == 0;
+}
+
+static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
+{
+	return cpa_fail(
+		error, CPA_NO_MEMORY, "attend: no memory for %zu bytes of scratch", nbytes);
+}
+
+static char *aligned(size_t nbytes)
+{
+	void *memory;
+
+	return posix_memalign(&memory, CPA_HOST_ALIGN, nbytes + 1) ? NULL : memory;
+}
+
+static enum cpa_status plan_call(
+	struct plan *plan, const struct cpa_attend *attend, struct cpa_error *error)
+{
+	bool masked = attend->problem->rule.mask.kind != CPA_MASK_NONE;
+	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
+	int64_t nb = attend->batches.end - attend->batches.start, nstates;
+
+	*plan = (struct plan){.call = {.attend = attend,
+				      .visible = cpa_host_visible(attend),
+				      .copies_v = attend->nq > 16 && has_bad_stride(&attend->v)},
+		.type = attend->problem->dtype == CPA_DTYPE_FP64 ? kernels->fp64
+								 : kernels->fp32};
+	if (masked) {
+		plan->call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
+		plan->call.k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);
+	}
+	if (!plan->call.visible || (masked && (!plan->call.q_ids || !plan->call.k_ids)))
+		return no_memory(error, (size_t)(nb * attend->nq) * sizeof(struct cpa_range));
+	plan->nrows = choose_rows(plan);
+	plan->nunits = cut_call(plan, plan->nrows, NULL);
+	plan->units = malloc((size_t)plan->nunits * sizeof *plan->units + 1);
+	if (!plan->units)
+		return no_memory(error, (size_t)plan->nunits * sizeof *plan->units);
+	cut_call(plan, plan->nrows, plan->units);
+	for (int64_t i = 0; i < plan->nunits; i++)
+		plan->units[i].work = work_of(&plan->units[i]);
+	plan->space_nbytes = plan->type->space_nbytes(attend->problem, plan->nrows);
+	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
+	nstates = plan->nunits ? split_keys(plan) : 0;
+	if (nstates && !(plan->states = aligned((size_t)nstates * plan->call.state_nbytes)))
+		return no_memory(error, (size_t)nstates * plan->call.state_nbytes);
+	return CPA_OK;
+}
+
+/* ---- running ---- */
+
+static int thread_number(void)
 {
 #ifdef _OPENMP
-	const struct cpa_problem *problem = attend->problem;
-	double work =
-		(double)nunits * ROWS * (double)attend->nk * (double)(problem->D + problem->Dv);
+	return omp_get_thread_num();
+#else
+	return 0;
+#endif
+}
+
+static int count_threads(const struct plan *plan)
+{
+#ifdef _OPENMP
+	const struct cpa_problem *problem = plan->call.attend->problem;
+	int64_t ntasks = 0;
+	double work = 0;
 	int n = omp_get_max_threads();
 
-	return work < PARALLEL_FROM ? 1 : n < nunits ? n : (int)nunits;
+	for (int64_t i = 0; i < plan->nunits; i++) {
+		work += plan->units[i].work;
+		ntasks += plan->units[i].nsplits;
+	}
+	return work * (double)(problem->D + problem->Dv) < PARALLEL_FROM ? 1
+		: n < ntasks                                             ? n
+									 : (int)ntasks;
 #else
-	(void)attend;
-	(void)nunits;
+	(void)plan;
 	return 1;
 #endif
 }
 
-static void attend_units(
-	const struct call *call, int64_t nunits, char *space, size_t nbytes, int nthreads)
+/* The parts of keys are tasks of their own, in the order of units. */
+struct task {
+	int64_t unit;
+	int split;
+};
+
+static struct task next_task(const struct plan *plan, struct task task)
 {
-	(void)nthreads;
-	CPA_OMP(omp parallel for schedule(dynamic) num_threads(nthreads) if (nthreads > 1))
-	for (int64_t i = 0; i < nunits; i++) {
-#ifdef _OPENMP
-		char *own = space + nbytes * (size_t)omp_get_thread_num();
-#else
-		char *own = space + 0 * nbytes;
-#endif
-		attend_unit(call, i, own);
+	if (++task.split < plan->units[task.unit].nsplits)
+		return task;
+	return (struct task){task.unit + 1, 0};
+}
+
+/* The first task behind `share` of all the work. */
+static struct task task_at(const struct plan *plan, double share)
+{
+	double all = 0, done = 0;
+	struct task task = {0, 0};
+
+	for (int64_t i = 0; i < plan->nunits; i++)
+		all += plan->units[i].work;
+	while (task.unit < plan->nunits) {
+		double work = plan->units[task.unit].work / plan->units[task.unit].nsplits;
+
+		if (done + work / 2 > share * all)
+			break;
+		done += work;
+		task = next_task(plan, task);
+	}
+	return task;
+}
+
+/* Thread i of n: consecutive tasks, so that one after the other reads the same keys. */
+static void run_share(
+	const struct plan *plan, const struct cpa_device *device, int i, int nthreads)
+{
+	struct task task = task_at(plan, (double)i / nthreads);
+	struct task end = i + 1 < nthreads ? task_at(plan, (double)(i + 1) / nthreads)
+					   : (struct task){plan->nunits, 0};
+	char *space = plan->space + (size_t)i * plan->space_nbytes;
+
+	while (task.unit < end.unit || (task.unit == end.unit && task.split < end.split)) {
+		const struct cpa_attend_unit *unit = &plan->units[task.unit];
+
+		if (unit->nsplits == 1) {
+			plan->type->attend(unit, 0, space, NULL);
+			plan->type->finish(unit, space, NULL);
+		} else {
+			plan->type->attend(unit, task.split, space,
+				unit->state + (size_t)task.split * plan->call.state_nbytes);
+		}
+		if (i == 0)
+			cpa_device_progress(device);
+		task = next_task(plan, task);
 	}
 }
 
-/* False: out of memory. */
-static bool start_call(const struct cpa_attend *attend, struct call *call)
+static void run(const struct plan *plan, const struct cpa_device *device, int nthreads)
 {
-	bool masked = attend->problem->rule.mask.kind != CPA_MASK_NONE;
-
-	*call = (struct call){attend, cpa_host_visible(attend), NULL, NULL};
-	if (masked) {
-		call->q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
-		call->k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);
+	(void)nthreads;
+	CPA_OMP(omp parallel num_threads(nthreads) if (nthreads > 1))
+	{
+#ifdef _OPENMP
+		run_share(plan, device, omp_get_thread_num(), omp_get_num_threads());
+#else
+		run_share(plan, device, 0, 1);
+#endif
 	}
-	return call->visible && (!masked || (call->q_ids && call->k_ids));
+	if (!plan->states)
+		return;
+	CPA_OMP(omp parallel for schedule(static) num_threads(nthreads) if (nthreads > 1))
+	for (int64_t i = 0; i < plan->nunits; i++)
+		plan->type->finish(&plan->units[i],
+			plan->space + (size_t)thread_number() * plan->space_nbytes,
+			plan->units[i].state);
 }
 
 enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
-	int64_t nunits = (attend->batches.end - attend->batches.start) *
-		(attend->heads.end - attend->heads.start) * ((attend->nq + ROWS - 1) / ROWS);
-	int nthreads = count_threads(attend, nunits);
-	size_t nbytes = space_nbytes(attend->problem);
-	enum cpa_status status = CPA_OK;
-	struct call call;
-	void *space = NULL;
+	struct plan plan;
+	enum cpa_status status = plan_call(&plan, attend, error);
+	int nthreads;
 
-	(void)device;
 	(void)queue;
-	if (!start_call(attend, &call) ||
-		posix_memalign(&space, CPA_HOST_ALIGN, nbytes * (size_t)nthreads + 1)) {
-		space = NULL;
-		status = cpa_fail(error, CPA_NO_MEMORY,
-			"attend: no memory for %zu bytes of scratch a thread", nbytes);
-	} else {
-		/* Padding of k and v must be numbers, if any. */
-		memset(space, 0, nbytes * (size_t)nthreads);
-		attend_units(&call, nunits, space, nbytes, nthreads);
+	if (!status && plan.nunits) {
+		char *state = plan.states;
+
+		for (int64_t i = 0; i < plan.nunits && state; i++) {
+			plan.units[i].state = state;
+			state += (size_t)plan.units[i].nsplits * plan.call.state_nbytes;
+		}
+		nthreads = count_threads(&plan);
+		plan.space = aligned((size_t)nthreads * plan.space_nbytes);
+		if (plan.space)
+			run(&plan, device, nthreads);
+		else
+			status = no_memory(error, (size_t)nthreads * plan.space_nbytes);
 	}
-	free(space);
-	free(call.visible);
-	free(call.q_ids);
-	free(call.k_ids);
+	free(plan.space);
+	free(plan.states);
+	free(plan.units);
+	free(plan.call.visible);
+	free(plan.call.q_ids);
+	free(plan.call.k_ids);
 	return status;
+}
+
+void cpa_cpu_exp2_float(float *x, int64_t n)
+{
+	cpa_cpu_kernels()->attend->exp2_fp32(x, n);
+}
+
+void cpa_cpu_exp2_double(double *x, int64_t n)
+{
+	cpa_cpu_kernels()->attend->exp2_fp64(x, n);
 }

@@ -1,288 +1,243 @@
 /*
- * attend_template.h - attention over key blocks with an online softmax; included once per type.
+ * attend_template.h - attention over key blocks with an online softmax; included once per type
+ * and instruction set.
  *
- * The includer defines REAL, BITS (the unsigned integer of its size), NAME(x), LANES (query
- * rows side by side, 64 bytes of them), the constants of exp and NAME(round_weights)().
+ * The includer defines
+ *   REAL, NAME(x)                 the type of arithmetic, names of this copy
+ *   VECTOR, WIDE, INTS            WIDE numbers of it, and as many integers of its size
+ *   ROWS, COLUMNS                 a tile of sums: ROWS by COLUMNS vectors, to fill the registers
+ *   NAME(max)(a, b)               a where it is greater, else b (so a NaN in a gives b)
+ *   NAME(exp2)(x)                 2^x for x <= 0; NaN stays NaN
+ *   NAME(round_bf16), NAME(round_fp16)   weights, 0..1, to those types
+ *   DTYPE, REAL_MAX, LOG
  *
- * Scores are computed transposed: lanes are queries, so q and the weights lie [feature or
- * key][lane], one number of k or v meets a whole vector of them, and maxima, sums and masks of
- * rows go straight down. No sum is reassociated: each lane's additions are in the order of the
- * keys, GROUP keys or features at a time, blocks of KEYS keys added up apart.
+ * Scores are computed transposed, S^T = K Q^T and O^T = V^T P^T: lanes are query rows.  One
+ * number of k or v, straight from its row in memory, meets COLUMNS vectors of rows; maxima, sums
+ * and masks of rows go straight down; and the weights come out the way the second product reads
+ * them.  A panel is up to PANEL = COLUMNS WIDE rows; q, o and the weights of a panel lie
+ * [feature or key][lane].
+ *
+ * Scores are kept as s log2(e) / 4: a power of 2 is what exp needs, and without the division a
+ * score of 3e38 would not be finite.  No sum is reassociated: each lane's additions are in the
+ * order of features or keys, blocks of CPA_KEY_BLOCK keys added up apart.
  */
 
-/* exp(x), x <= 0, as 2^n p(r), r = x - n ln 2; exactly 1 at 0; 0 in place of a subnormal. */
-CPA_INLINE REAL NAME(exp)(REAL x)
-{
-	REAL shifted = x * (REAL)1.44269504088896340736 + EXP_SHIFT, n = shifted - EXP_SHIFT;
-	REAL r = (x - n * EXP_LN2_HIGH) - n * EXP_LN2_LOW, p = EXP_POLYNOMIAL(r), power;
-	BITS bits;
+enum { NAME(PANEL) = COLUMNS * WIDE, NAME(PANELS) = CPA_UNIT_ROWS / WIDE };
+#define PANEL NAME(PANEL)
+#define PANELS NAME(PANELS)
 
-	memcpy(&bits, &shifted, sizeof bits);
-	bits = (bits + EXP_BIAS) << EXP_FRACTION;
-	memcpy(&power, &bits, sizeof power);
-	return x < EXP_LEAST ? 0 : p * power;
-}
+typedef VECTOR NAME(loose) __attribute__((aligned(sizeof(REAL)), may_alias));
+#define AT(p) (*(VECTOR *)(p))
+#define AT_CONST(p) (*(const VECTOR *)(p))
 
-CPA_CLONES void NAME(cpa_cpu_exp)(REAL *x, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		x[i] = NAME(exp)(x[i]);
-}
-
-/* One key block against LANES query rows. */
-struct NAME(step) {
-	const REAL *k;              /* [n up to a multiple of GROUP][D] */
-	const REAL *v;              /* [n][Dv up to a multiple of GROUP] */
-	const REAL *q;              /* [D][LANES], scaled */
-	REAL *o;                    /* [Dv up to a multiple of GROUP][LANES] */
-	REAL *m, *l;                /* [LANES] maximum, sum */
-	REAL *p;                    /* [KEYS][LANES] scratch: scores, then weights */
-	int64_t n, D, Dv;           /* keys 1..KEYS */
-	const int32_t *first, *end; /* [LANES] keys each lane sees, or NULL: all of them */
-	const REAL *bias;           /* [KEYS] or [KEYS][LANES]: what the mask adds, or NULL */
-	bool bias_per_lane;
-	enum cpa_dtype dtype;       /* that weights are rounded to */
+/* Some panels of a unit are narrower than PANEL; all are as wide as each other, or one vector. */
+struct NAME(panel) {
+	int first, nvectors;    /* first row, a multiple of WIDE */
+	struct cpa_range hull;  /* kept keys that any of its rows sees */
+	struct cpa_range all;   /* that all of them see */
+	bool started;
 };
 
-/*
- * sum[g][x] = sum over i < n of a[g row + i step] b[i][x]
- *
- * The one place where vectors are spelt out: as arrays, the sums stay in memory (a tenth of the
- * speed).  So they do with vectors wider than the machine's, hence two sizes.
- */
-#define TILE(tile, vector, nbytes) \
-	typedef REAL vector __attribute__((vector_size(nbytes), may_alias)); \
-	CPA_INLINE void tile(const REAL *a, int64_t row, int64_t step, int64_t n, \
-		const REAL *b, REAL *sum) \
-	{ \
-		enum { WIDTH = (nbytes) / sizeof(REAL), NVECTORS = LANES / WIDTH }; \
-		vector at[GROUP][NVECTORS] = {{{0}}}; \
-\
-		for (int64_t i = 0; i < n; i++, a += step, b += LANES) \
-			UNROLL \
-			for (int g = 0; g < GROUP; g++) \
-				UNROLL \
-				for (int x = 0; x < NVECTORS; x++) \
-					at[g][x] += a[g * row] * ((const vector *)b)[x]; \
-		memcpy(sum, at, sizeof at); \
-	}
-TILE(NAME(tile_wide), NAME(vector_wide), 32)
-TILE(NAME(tile_narrow), NAME(vector_narrow), 16)
-#undef TILE
-
-CPA_INLINE void NAME(tile)(bool wide, const REAL *a, int64_t row, int64_t step, int64_t n,
-	const REAL *b, REAL *sum)
-{
-	if (wide)
-		NAME(tile_wide)(a, row, step, n, b, sum);
-	else
-		NAME(tile_narrow)(a, row, step, n, b, sum);
-}
-
-/* Minus infinity, which hides, stays what it is: no score is infinite. */
-CPA_INLINE void NAME(add_bias)(const struct NAME(step) *step)
-{
-	for (int64_t j = 0; j < step->n; j++) {
-		const REAL *bias = step->bias + (step->bias_per_lane ? j * LANES : j);
-
-		if (step->bias_per_lane)
-			for (int x = 0; x < LANES; x++)
-				step->p[j * LANES + x] += bias[x];
-		else
-			for (int x = 0; x < LANES; x++)
-				step->p[j * LANES + x] += *bias;
-	}
-}
-
-CPA_INLINE void NAME(hide)(const struct NAME(step) *step)
-{
-	for (int32_t j = 0; j < step->n; j++)
-		for (int x = 0; x < LANES; x++) {
-			REAL s = step->p[j * LANES + x];
-
-			step->p[j * LANES + x] =
-				j >= step->first[x] && j < step->end[x] ? s : -(REAL)INFINITY;
-		}
-}
-
-/* Scores to weights; updates maximum and sum; scale[x] is what older sums shrink by. */
-CPA_INLINE void NAME(weigh)(const struct NAME(step) *step, REAL *scale)
-{
-	REAL m[LANES], sum[LANES];
-
-	for (int x = 0; x < LANES; x++) {
-		m[x] = step->m[x];
-		sum[x] = 0;
-	}
-	for (int64_t j = 0; j < step->n; j++)
-		for (int x = 0; x < LANES; x++)
-			m[x] = step->p[j * LANES + x] > m[x] ? step->p[j * LANES + x] : m[x];
-	for (int64_t j = 0; j < step->n; j++)
-		for (int x = 0; x < LANES; x++) {
-			REAL p = NAME(exp)(step->p[j * LANES + x] - m[x]);
-
-			sum[x] += p;
-			step->p[j * LANES + x] = p;
-		}
-	for (int x = 0; x < LANES; x++) {
-		scale[x] = NAME(exp)(step->m[x] - m[x]);
-		step->l[x] = step->l[x] * scale[x] + sum[x];
-		step->m[x] = m[x];
-	}
-}
-
-CPA_INLINE void NAME(step)(const struct NAME(step) *step, bool wide)
-{
-	REAL scale[LANES];
-
-	for (int64_t j = 0; j < step->n; j += GROUP)
-		NAME(tile)(wide, step->k + j * step->D, step->D, 1, step->D, step->q,
-			step->p + j * LANES);
-	if (step->bias)
-		NAME(add_bias)(step);
-	if (step->first)
-		NAME(hide)(step);
-	NAME(weigh)(step, scale);
-	NAME(round_weights)(step->dtype, step->p, step->n * LANES);
-	for (int64_t d = 0; d < step->Dv; d += GROUP) {
-		REAL sum[GROUP * LANES], *o = step->o + d * LANES;
-
-		NAME(tile)(wide, step->v + d, 1, step->Dv, step->n, step->p, sum);
-		for (int g = 0; g < GROUP * LANES; g += LANES)
-			for (int x = 0; x < LANES; x++)
-				o[g + x] = o[g + x] * scale[x] + sum[g + x];
-	}
-}
-
-static void NAME(step_narrow)(const struct NAME(step) *step)
-{
-	NAME(step)(step, false);
-}
-
-CPA_CLONES static void NAME(step_wide)(const struct NAME(step) *step)
-{
-	NAME(step)(step, true);
-}
-
-/* What one thread works in; all in one allocation. */
+/* What one thread works in, and a state: all in one allocation each. */
 struct NAME(space) {
-	REAL *k, *v;         /* [KEYS + GROUP][D], [KEYS][wide]: a key block */
-	REAL *q, *o, *m, *l; /* per tile: [D][LANES], [wide][LANES], [LANES], [LANES] */
-	REAL *p, *row;       /* [KEYS][LANES]; one row of either size */
-	REAL *bias;          /* [KEYS][LANES], with a mask */
-	int64_t wide;        /* Dv up to a multiple of GROUP */
-	int64_t mask_at[KEYS];        /* where the mask has the keys of the block */
-	struct cpa_range keys[TILES]; /* what any row of a tile sees, of the keys kept */
+	REAL *k, *v;      /* [KEY_BLOCK][D], [KEY_BLOCK][Dv]: a key block that was copied */
+	REAL *q;          /* [D][row] by panels, scaled */
+	REAL *p;          /* [KEY_BLOCK][PANEL] scores, then weights */
+	REAL *bias;       /* [KEY_BLOCK][PANEL], with a mask */
+	REAL *first, *end; /* [PANEL] keys of the block that each row sees */
+	REAL *shrink;     /* [PANEL] what older sums are multiplied by */
+	REAL *row;        /* [max of D and Dv] */
+	REAL *own;        /* a state */
 };
+struct NAME(state) {
+	REAL *m, *l, *o; /* [row] maximum and sum, [Dv][row] by panels */
+};
+
+CPA_INLINE int NAME(padded)(int nrows)
+{
+	return (nrows + WIDE - 1) / WIDE * WIDE;
+}
+
+static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
+{
+	size_t n = (size_t)(problem->Dv + 2) * (size_t)NAME(padded)(nrows) * sizeof(REAL);
+
+	return (n + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+}
 
 /* Lays a space over memory; NULL: only counts.  Returns the bytes. */
-static size_t NAME(lay)(struct NAME(space) *space, const struct cpa_problem *problem,
-	char *memory)
+static size_t NAME(lay)(
+	struct NAME(space) *space, const struct cpa_problem *problem, int nrows, char *memory)
 {
-	int64_t D = problem->D, Dv = problem->Dv, wide = (Dv + GROUP - 1) / GROUP * GROUP;
+	int64_t D = problem->D, Dv = problem->Dv, n = NAME(padded)(nrows);
 	const struct {
 		REAL **at;
 		int64_t n;
 	} parts[] = {
-		{&space->k, (KEYS + GROUP) * D},
-		{&space->v, KEYS * wide},
-		{&space->q, ROWS * D},
-		{&space->o, ROWS * wide},
-		{&space->m, ROWS},
-		{&space->l, ROWS},
-		{&space->p, KEYS * LANES},
+		{&space->k, CPA_KEY_BLOCK * D},
+		{&space->v, CPA_KEY_BLOCK * Dv},
+		{&space->q, n * D},
+		{&space->p, CPA_KEY_BLOCK * PANEL},
+		{&space->bias, problem->rule.mask.kind ? CPA_KEY_BLOCK * PANEL : 0},
+		{&space->first, PANEL},
+		{&space->end, PANEL},
+		{&space->shrink, PANEL},
 		{&space->row, D > Dv ? D : Dv},
-		{&space->bias, problem->rule.mask.kind ? KEYS * LANES : 0},
+		{&space->own, n * (Dv + 2)},
 	};
 	size_t nbytes = 0;
 
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
 		if (memory)
-			*parts[i].at = (REAL *)(memory + nbytes);
+			*parts[i].at = (REAL *)(void *)(memory + nbytes);
 		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
 			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
 	}
-	space->wide = wide;
 	return nbytes;
 }
 
-/* q is scaled before the product, so that scores never leave the range by themselves. */
-CPA_CLONES static void NAME(scatter)(REAL *restrict q, const REAL *restrict row, double scale,
-	int64_t D)
+static size_t NAME(space_nbytes)(const struct cpa_problem *problem, int nrows)
 {
-	for (int64_t d = 0; d < D; d++)
-		q[d * LANES] = (REAL)(row[d] * scale);
+	struct NAME(space) space;
+
+	return NAME(lay)(&space, problem, nrows, NULL);
 }
 
-CPA_CLONES static void NAME(gather)(REAL *restrict row, const REAL *restrict o, REAL sum,
-	int64_t Dv)
+static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 {
-	for (int64_t d = 0; d < Dv; d++)
-		row[d] = o[d * LANES] / sum;
+	int n = NAME(padded)(nrows);
+
+	return (struct NAME(state)){memory, memory + n, memory + 2 * n};
 }
 
-/* Lanes past the last row repeat it, so they need no care anywhere. */
-static void NAME(start)(const struct work *work, struct NAME(space) *space)
+#include "kernels/attend_step.h"
+
+/* ---- queries in, results out ---------------------------------------------------------------- */
+
+/* q is scaled before the product, so that scores never leave the range by themselves; by two
+ * parts of the factor, so that this is one rounding.  Lanes past the last row repeat it, so they
+ * need no care anywhere. */
+static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, const struct NAME(panel) *panel)
 {
-	const struct cpa_array *q = &work->attend->q;
-	int64_t D = work->attend->problem->D;
+	const struct cpa_attend *attend = unit->call->attend;
+	const long double factor = attend->problem->scale * (LOG2E / 4);
+	const REAL high = (REAL)factor, low = (REAL)(factor - high);
+	int64_t D = attend->problem->D;
+	int lanes = panel->nvectors * WIDE;
 
-	for (int i = 0; i < work->ntiles * LANES; i++) {
-		int64_t t = work->first + (i < work->n ? i : work->n - 1);
-		struct cpa_range *keys = &space->keys[i / LANES],
-				 seen = work->sight.row[t - work->first];
+	for (int x = 0; x < lanes; x++) {
+		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
+		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
+		REAL *q = space->q + panel->first * D + x;
 
-		cpa_run_convert(DTYPE, space->row, q->dtype,
-			cpa_element(q, cpa_array_index(q, t, work->b, work->h)), D);
-		NAME(scatter)(space->q + i / LANES * LANES * D + i % LANES, space->row,
-			work->attend->problem->scale, D);
-		space->m[i] = -REAL_MAX;
-		space->l[i] = 0;
-		if (i % LANES == 0)
-			*keys = seen;
-		keys->start = seen.start < keys->start ? seen.start : keys->start;
-		keys->end = seen.end > keys->end ? seen.end : keys->end;
-	}
-	memset(space->o, 0, (size_t)(work->ntiles * LANES * space->wide) * sizeof(REAL));
-}
-
-/* Keys of indices [from.start, from.end) of k and v to place `to` of the block. */
-static void NAME(load_piece)(const struct work *work, struct NAME(space) *space,
-	struct cpa_range from, int64_t to)
-{
-	const struct cpa_array *k = &work->attend->k, *v = &work->attend->v;
-	const struct cpa_problem *problem = work->attend->problem;
-	int64_t D = problem->D, Dv = problem->Dv;
-
-	for (int64_t j = from.start; j < from.end; j++, to++) {
-		cpa_run_convert(DTYPE, space->k + to * D, k->dtype,
-			cpa_element(k, cpa_array_index(k, j, work->b, work->kv)), D);
-		cpa_run_convert(DTYPE, space->v + to * space->wide, v->dtype,
-			cpa_element(v, cpa_array_index(v, j, work->b, work->kv)), Dv);
-		if (work->call->k_ids)
-			space->mask_at[to] = work->call->k_ids[j] * problem->rule.mask.key;
+		cpa_run_convert(DTYPE, space->row, attend->q.dtype,
+			cpa_element(&attend->q, cpa_array_index(&attend->q, row.t, unit->b, row.h)),
+			D);
+		for (int64_t d = 0; d < D; d++)
+			q[d * lanes] = space->row[d] * high + space->row[d] * low;
 	}
 }
 
-/* Keys [block.start, block.end) of those kept. */
-static void NAME(load_keys)(const struct work *work, struct NAME(space) *space,
-	struct cpa_range block)
+/* A row that saw nothing has l = 0 and o = 0.  A sum that is NaN (from memory that was never
+ * written) stays NaN: as -inf it would be merged away unseen. */
+static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, const struct NAME(state) *state,
+	const struct NAME(panel) *panel)
 {
-	int64_t before = 0;
+	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
+	const REAL high = (REAL)(4 / LOG2E), low = (REAL)(4 / LOG2E - high);
+	int64_t Dv = unit->call->attend->problem->Dv;
+	int lanes = panel->nvectors * WIDE;
 
-	for (int i = 0; i < work->sight.npieces && before < block.end; i++) {
-		struct cpa_range piece = work->sight.piece[i];
-		int64_t n = piece.end - piece.start;
-		int64_t skip = block.start > before ? block.start - before : 0;
-		int64_t most = block.end - before < n ? block.end - before : n;
+	for (int x = 0; x < lanes && panel->first + x < unit->n; x++) {
+		int i = panel->first + x;
+		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
+		const REAL *from = state->o + panel->first * Dv + x;
+		REAL l = state->l[i], m = state->m[i], inverse = l == 0 ? 0 : 1 / l;
+		REAL sum = m * high + (m * low + LOG(l));
 
-		if (skip < most)
-			NAME(load_piece)(work, space,
-				(struct cpa_range){piece.start + skip, piece.start + most},
-				before + skip - block.start);
-		before += n;
+		/* The largest number, as a bias, must not come back as an infinity. */
+		sum = sum < -REAL_MAX ? -REAL_MAX : sum > REAL_MAX ? REAL_MAX : sum;
+
+		for (int64_t d = 0; d < Dv; d++)
+			space->row[d] = from[d * lanes] * inverse;
+		cpa_run_convert(o->dtype,
+			cpa_element(o, cpa_array_index(o, row.t, unit->b, row.h)), DTYPE,
+			space->row, Dv);
+		cpa_store(lse->dtype, lse->data, cpa_array_index(lse, row.t, unit->b, row.h),
+			l == 0 ? -(REAL)INFINITY : sum);
 	}
 }
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+/* A key block: kept keys [start, end) of a unit. */
+struct NAME(block) {
+	int64_t start, end;
+	const REAL *k, *v;
+	int64_t k_step, v_step;
+	int64_t mask_at[CPA_KEY_BLOCK]; /* where the mask has them */
+};
+
+/* n rows of an array, from key j of it on, to rows `dim` apart. */
+static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
+	int64_t j, int64_t n, int64_t dim, REAL *to)
+{
+	for (int64_t i = 0; i < n; i++)
+		cpa_run_convert(DTYPE, to + i * dim, array->dtype,
+			cpa_element(array, cpa_array_index(array, j + i, unit->b, unit->kv)), dim);
+}
+
+/* In place where it can be: of the right type and in one piece. */
+static const REAL *NAME(place)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
+	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step)
+{
+	if (!whole || array->dtype != DTYPE) {
+		*step = dim;
+		return copy;
+	}
+	*step = array->token;
+	return cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
+}
+
+static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, struct NAME(block) *block)
+{
+	const struct cpa_attend *attend = unit->call->attend;
+	const struct cpa_problem *problem = attend->problem;
+	int64_t before = 0, n = block->end - block->start, done = 0;
+
+	for (int i = 0; i < sight->npieces && done < n; i++) {
+		struct cpa_range piece = sight->piece[i];
+		int64_t length = piece.end - piece.start, skip = block->start + done - before;
+		int64_t j = piece.start + skip, count = length - skip < n - done ? length - skip
+										 : n - done;
+
+		before += length;
+		if (skip >= length)
+			continue;
+		if (!done) {
+			block->k = NAME(place)(unit, &attend->k, j, count == n, problem->D,
+				space->k, &block->k_step);
+			block->v = NAME(place)(unit, &attend->v, j,
+				count == n && !unit->call->copies_v, problem->Dv, space->v,
+				&block->v_step);
+		}
+		if (block->k == space->k)
+			NAME(copy_rows)(unit, &attend->k, j, count, problem->D,
+				space->k + done * problem->D);
+		if (block->v == space->v)
+			NAME(copy_rows)(unit, &attend->v, j, count, problem->Dv,
+				space->v + done * problem->Dv);
+		for (int64_t c = 0; unit->call->k_ids && c < count; c++)
+			block->mask_at[done + c] =
+				unit->call->k_ids[j + c] * problem->rule.mask.key;
+		done += count;
+	}
+}
+
+/* ---- masks ---------------------------------------------------------------------------------- */
 
 /* A table: a branch on each byte costs as much as all the rest. */
 static const REAL NAME(bias_of)[] = {-(REAL)INFINITY, 0};
@@ -307,22 +262,23 @@ READ_MASK(NAME(read_narrow), float, at)
 READ_MASK(NAME(read_wide), double, at)
 #undef READ_MASK
 
-/* A mask that is the same for all queries is read once for all lanes. */
-static void NAME(read_bias)(const struct work *work, struct NAME(space) *space, int tile,
-	int64_t from, struct NAME(step) *step)
+/* A mask that is the same for all rows is read once for all lanes. */
+static void NAME(read_bias)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, const struct NAME(panel) *panel, const int64_t *keys,
+	struct NAME(step) *step)
 {
-	const struct cpa_attend *attend = work->attend;
+	const struct cpa_attend *attend = unit->call->attend;
 	const struct cpa_mask *mask = &attend->problem->rule.mask;
-	int nrows = mask->query ? LANES : 1;
-	const int64_t *keys = space->mask_at + from;
-	int64_t rows[LANES];
+	int nrows = mask->query || mask->head ? panel->nvectors * WIDE : 1;
+	int64_t rows[PANEL];
 
 	for (int x = 0; x < nrows; x++) {
-		int64_t i = tile * LANES + x, t = work->first + (i < work->n ? i : work->n - 1);
+		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
+		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
 
-		rows[x] = (attend->batches.start + work->b) * mask->batch +
-			(attend->heads.start + work->h) * mask->head +
-			work->call->q_ids[t] * mask->query;
+		rows[x] = (attend->batches.start + unit->b) * mask->batch +
+			(attend->heads.start + row.h) * mask->head +
+			unit->call->q_ids[row.t] * mask->query;
 	}
 	if (mask->kind == CPA_MASK_BOOL)
 		NAME(read_truth)(mask->data, rows, nrows, keys, step->n, space->bias);
@@ -334,112 +290,241 @@ static void NAME(read_bias)(const struct work *work, struct NAME(space) *space, 
 	step->bias_per_lane = nrows > 1;
 }
 
-/* What each lane sees of a step's keys; false where none sees any: rows may lie far apart. */
-static bool NAME(look)(const struct work *work, int tile, int64_t start, int32_t *first,
-	int32_t *end, struct NAME(step) *step)
+/* What each row sees of the keys of a step, counted from the first; false where none sees any:
+ * rows may lie far apart. */
+static bool NAME(look)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, const struct NAME(panel) *panel, int64_t start, int64_t n)
 {
 	bool any = false;
 
-	for (int x = 0; x < LANES; x++) {
-		int64_t i = tile * LANES + x;
-		struct cpa_range seen = work->sight.row[i < work->n ? i : work->n - 1];
+	for (int x = 0; x < panel->nvectors * WIDE; x++) {
+		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
+		struct cpa_range seen = *cpa_unit_row(unit, sight, i).keys;
+		int64_t first = seen.start - start, end = seen.end - start;
 
-		first[x] = clip_keys(seen.start - start);
-		end[x] = clip_keys(seen.end - start);
-		any = any || (first[x] < end[x] && first[x] < step->n);
-		if (first[x] > 0 || end[x] < step->n) {
-			step->first = first;
-			step->end = end;
-		}
+		first = first < 0 ? 0 : first > n ? n : first;
+		end = end < 0 ? 0 : end > n ? n : end;
+		any = any || first < end;
+		space->first[x] = (REAL)first;
+		space->end[x] = (REAL)end;
 	}
 	return any;
 }
 
-/* One tile over what it sees of the keys loaded. */
-static void NAME(attend_tile)(const struct work *work, struct NAME(space) *space, int tile,
-	struct cpa_range loaded)
+/* ---- one unit ------------------------------------------------------------------------------- */
+
+static int64_t NAME(least)(int64_t a, int64_t b)
 {
-	const struct cpa_problem *problem = work->attend->problem;
-	struct cpa_range keys = space->keys[tile];
-	int64_t from;
-	int32_t first[LANES], end[LANES];
-	struct NAME(step) step = {.q = space->q + tile * LANES * problem->D,
-		.o = space->o + tile * LANES * space->wide,
-		.m = space->m + tile * LANES,
-		.l = space->l + tile * LANES,
+	return a < b ? a : b;
+}
+
+static int64_t NAME(most)(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Panels as wide as each other, give or take a vector.  Returns how many. */
+static int NAME(cut_panels)(int nrows, struct NAME(panel) *panels)
+{
+	int nvectors = NAME(padded)(nrows) / WIDE, n = (nvectors + COLUMNS - 1) / COLUMNS;
+
+	for (int i = 0, first = 0; i < n; i++) {
+		int width = nvectors / n + (i < nvectors % n);
+
+		panels[i] = (struct NAME(panel)){.first = first * WIDE, .nvectors = width};
+		first += width;
+	}
+	return n;
+}
+
+static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
+	const struct cpa_sight *sight, struct NAME(panel) *panel)
+{
+	struct cpa_range hull = {INT64_MAX, 0}, all = {0, INT64_MAX};
+	int end = panel->first + panel->nvectors * WIDE;
+
+	for (int i = panel->first; i < end && i < unit->n; i++) {
+		struct cpa_range keys = *cpa_unit_row(unit, sight, i).keys;
+
+		hull.start = NAME(least)(hull.start, keys.start);
+		hull.end = NAME(most)(hull.end, keys.end);
+		all.start = NAME(most)(all.start, keys.start);
+		all.end = NAME(least)(all.end, keys.end);
+	}
+	panel->hull = hull;
+	panel->all = all;
+}
+
+/* Tiles of keys that lie wholly within those that all rows see need no mask. */
+static void NAME(find_clear)(struct NAME(step) *step, struct cpa_range all, int64_t start)
+{
+	int64_t clear = NAME(most)(all.start - start, 0), end = all.end - start;
+
+	clear = clear < step->n ? (clear + ROWS - 1) / ROWS * ROWS : step->n;
+	end = end >= step->n ? step->n : end < 0 ? 0 : end / ROWS * ROWS;
+	if (step->bias || clear >= end)
+		clear = end = step->n;
+	step->clear = clear;
+	step->clear_end = end;
+}
+
+/* One panel over what it sees of a key block. */
+static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
+	struct NAME(space) *space, const struct NAME(state) *state, struct NAME(panel) *panel,
+	const struct NAME(block) *block)
+{
+	const struct cpa_problem *problem = unit->call->attend->problem;
+	int64_t start = NAME(most)(block->start, panel->hull.start);
+	int64_t end = NAME(least)(block->end, panel->hull.end), from = start - block->start;
+	struct NAME(step) step = {.k_step = block->k_step,
+		.v_step = block->v_step,
+		.q = space->q + panel->first * problem->D,
+		.m = state->m + panel->first,
+		.l = state->l + panel->first,
+		.o = state->o + panel->first * problem->Dv,
 		.p = space->p,
+		.shrink = space->shrink,
+		.n = end - start,
 		.D = problem->D,
-		.Dv = space->wide,
+		.Dv = problem->Dv,
+		.first = space->first,
+		.end = space->end,
+		.started = panel->started,
 		.dtype = problem->dtype};
 
-	keys.start = loaded.start > keys.start ? loaded.start : keys.start;
-	keys.end = loaded.end < keys.end ? loaded.end : keys.end;
-	if (keys.start >= keys.end)
+	if (start >= end)
 		return;
-	from = keys.start - loaded.start;
-	step.k = space->k + from * problem->D;
-	step.v = space->v + from * space->wide;
-	step.n = keys.end - keys.start;
-	if (!NAME(look)(work, tile, keys.start, first, end, &step))
+	step.k = block->k + from * block->k_step;
+	step.v = block->v + from * block->v_step;
+	if (unit->call->k_ids)
+		NAME(read_bias)(unit, sight, space, panel, block->mask_at + from, &step);
+	NAME(find_clear)(&step, panel->all, start);
+	if (step.clear_end - step.clear < step.n &&
+		!NAME(look)(unit, sight, space, panel, start, step.n))
 		return;
-	if (work->call->k_ids)
-		NAME(read_bias)(work, space, tile, from, &step);
-	if (has_wide_vectors())
-		NAME(step_wide)(&step);
-	else
-		NAME(step_narrow)(&step);
+	NAME(steps)[panel->nvectors - 1](&step);
+	panel->started = true;
 }
 
-/* A row that saw nothing has l = 0 and o = 0.  A sum that is NaN (from memory that was never written) stays
- * NaN: as -inf it would be merged away unseen. */
-static void NAME(finish)(const struct work *work, struct NAME(space) *space)
+static void NAME(attend)(
+	const struct cpa_attend_unit *unit, int split, char *memory, char *state_memory)
 {
-	const struct cpa_array *o = &work->attend->o, *lse = &work->attend->lse;
-	int64_t Dv = work->attend->problem->Dv;
-
-	for (int64_t i = 0; i < work->n; i++) {
-		int64_t t = work->first + i;
-		REAL l = space->l[i];
-
-		NAME(gather)(space->row, space->o + i / LANES * LANES * space->wide + i % LANES,
-			l == 0 ? 1 : l, Dv);
-		cpa_run_convert(o->dtype,
-			cpa_element(o, cpa_array_index(o, t, work->b, work->h)), DTYPE,
-			space->row, Dv);
-		cpa_store(lse->dtype, lse->data, cpa_array_index(lse, t, work->b, work->h),
-			l == 0 ? -(REAL)INFINITY : space->m[i] + LOG(l));
-	}
-}
-
-static void NAME(attend_rows)(const struct work *work, char *memory)
-{
+	const struct cpa_problem *problem = unit->call->attend->problem;
+	struct NAME(panel) panels[PANELS];
 	struct NAME(space) space = {0}; /* all of it is laid below */
-	int64_t nkeys = work->sight.nkeys;
+	struct NAME(state) state;
+	struct NAME(block) block;
+	struct cpa_sight sight;
+	int npanels = NAME(cut_panels)(unit->n, panels);
+	int64_t nblocks, end;
 
-	NAME(lay)(&space, work->attend->problem, memory);
-	NAME(start)(work, &space);
-	for (int64_t j = 0; j < nkeys; j += KEYS) {
-		struct cpa_range block = {j, j + KEYS < nkeys ? j + KEYS : nkeys};
-
-		NAME(load_keys)(work, &space, block);
-		for (int tile = 0; tile < work->ntiles; tile++)
-			NAME(attend_tile)(work, &space, tile, block);
+	NAME(lay)(&space, problem, unit->n, memory);
+	state = NAME(state_of)(
+		state_memory ? (REAL *)(void *)state_memory : space.own, unit->n);
+	cpa_sight_find(unit, &sight);
+	for (int i = 0; i < NAME(padded)(unit->n); i++) {
+		state.m[i] = -REAL_MAX;
+		state.l[i] = 0;
 	}
-	NAME(finish)(work, &space);
+	for (int i = 0; i < npanels; i++) {
+		NAME(sight_of_panel)(unit, &sight, &panels[i]);
+		NAME(load_queries)(unit, &sight, &space, &panels[i]);
+	}
+	nblocks = (sight.nkeys + CPA_KEY_BLOCK - 1) / CPA_KEY_BLOCK;
+	end = nblocks * (split + 1) / unit->nsplits * CPA_KEY_BLOCK;
+	for (int64_t j = nblocks * split / unit->nsplits * CPA_KEY_BLOCK; j < end;
+		j += CPA_KEY_BLOCK) {
+		block.start = j;
+		block.end = NAME(least)(j + CPA_KEY_BLOCK, sight.nkeys);
+		NAME(load_keys)(unit, &sight, &space, &block);
+		for (int i = 0; i < npanels; i++)
+			NAME(attend_panel)(unit, &sight, &space, &state, &panels[i], &block);
+	}
+	for (int i = 0; i < npanels; i++)
+		if (!panels[i].started)
+			memset(state.o + panels[i].first * problem->Dv, 0,
+				(size_t)(panels[i].nvectors * WIDE * problem->Dv) * sizeof(REAL));
 }
 
+/* Adds state b to a, lane by lane. */
+static void NAME(join)(const struct NAME(panel) *panel, int64_t Dv, const struct NAME(state) *a,
+	const struct NAME(state) *b)
+{
+	const VECTOR four = NAME(spread)(4);
+	int lanes = panel->nvectors * WIDE;
+
+	for (int x = panel->first; x < panel->first + lanes; x += WIDE) {
+		VECTOR old = AT(a->m + x), new = AT(b->m + x), m = NAME(max)(new, old);
+		VECTOR keep = NAME(exp2)((old - m) * four), add = NAME(exp2)((new - m) * four);
+		int64_t at = panel->first * Dv + x - panel->first;
+
+		AT(a->m + x) = m;
+		AT(a->l + x) = AT(a->l + x) * keep + AT(b->l + x) * add;
+		for (int64_t d = 0; d < Dv; d++, at += lanes)
+			AT(a->o + at) = AT(a->o + at) * keep + AT(b->o + at) * add;
+	}
+}
+
+static void NAME(finish)(const struct cpa_attend_unit *unit, char *memory, char *states)
+{
+	const struct cpa_problem *problem = unit->call->attend->problem;
+	size_t nbytes = unit->call->state_nbytes;
+	struct NAME(panel) panels[PANELS];
+	struct NAME(space) space = {0};
+	struct NAME(state) state;
+	struct cpa_sight sight;
+	int npanels = NAME(cut_panels)(unit->n, panels);
+
+	NAME(lay)(&space, problem, unit->n, memory);
+	cpa_sight_find(unit, &sight);
+	state = NAME(state_of)(states ? (REAL *)(void *)states : space.own, unit->n);
+	for (int i = 0; i < npanels; i++) {
+		for (int s = 1; s < unit->nsplits; s++) {
+			struct NAME(state) other = NAME(state_of)(
+				(REAL *)(void *)(states + nbytes * (size_t)s), unit->n);
+
+			NAME(join)(&panels[i], problem->Dv, &state, &other);
+		}
+		NAME(store_panel)(unit, &sight, &space, &state, &panels[i]);
+	}
+}
+
+CPA_INLINE void NAME(exp2_all)(REAL *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += WIDE) {
+		NAME(loose) *at = (NAME(loose) *)(x + i);
+
+		*at = NAME(exp2)(*at * NAME(spread)(4));
+	}
+}
+
+static void NAME(exp2_test)(REAL *x, int64_t n)
+{
+	NAME(exp2_all)(x, n);
+}
+
+static const struct cpa_attend_type NAME(type) = {
+	.lanes = PANEL,
+	.space_nbytes = NAME(space_nbytes),
+	.state_nbytes = NAME(state_nbytes),
+	.attend = NAME(attend),
+	.finish = NAME(finish),
+};
+
+#undef AT
+#undef AT_CONST
+#undef SUMS
+#undef REMAINDER
+#undef REMAINDER_CASE
+#undef PANEL
+#undef PANELS
 #undef REAL
-#undef BITS
 #undef NAME
-#undef LANES
-#undef TILES
+#undef VECTOR
+#undef WIDE
+#undef INTS
+#undef ROWS
+#undef COLUMNS
 #undef DTYPE
 #undef REAL_MAX
 #undef LOG
-#undef EXP_SHIFT
-#undef EXP_LN2_HIGH
-#undef EXP_LN2_LOW
-#undef EXP_POLYNOMIAL
-#undef EXP_BIAS
-#undef EXP_FRACTION
-#undef EXP_LEAST

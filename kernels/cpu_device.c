@@ -1,6 +1,7 @@
 /*
  * cpu_device.c - device "cpu": the blocked kernel on host memory.
  */
+#include "kernels/cpu.h"
 #include "kernels/host.h"
 
 static const struct cpa_device_ops ops = {
@@ -23,5 +24,9 @@ static const struct cpa_device_ops ops = {
 
 enum cpa_status cpa_cpu_device_create(struct cpa_device **device, struct cpa_error *error)
 {
+	enum cpa_status status = cpa_cpu_check(error);
+
+	if (status)
+		return status;
 	return cpa_host_create(&ops, cpa_cpu_arithmetic, false, device, error);
 }

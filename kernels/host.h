@@ -74,9 +74,9 @@ enum cpa_status cpa_cpu_device_create(struct cpa_device **device, struct cpa_err
 enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error);
 struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem);
-/* Its exp, for x <= 0 (n of them, in place): 0 below the smallest normal number.  For tests. */
-void cpa_cpu_exp_float(float *x, int64_t n);
-void cpa_cpu_exp_double(double *x, int64_t n);
+/* Its exp: 2^(4 x) for x <= 0 (n of them, a multiple of 16, in place).  For tests. */
+void cpa_cpu_exp2_float(float *x, int64_t n);
+void cpa_cpu_exp2_double(double *x, int64_t n);
 /* The relative error of these, in units of roundoff, that the declared chain counts on. */
 #define CPA_CPU_EXP_ERROR 2.0
 

@@ -98,6 +98,11 @@ struct cpa_device {
 /* "ref" and "cpu".  NULL name lists: cpa_device_name(i), NULL past the end. */
 const char *cpa_device_name(int i);
 const char *cpa_device_summary(int i);
+/* Which instructions the kernels of device "cpu" use here and why, and what else this machine has:
+ * "kernels avx512, picked as the best that runs here; generic: ...", cut to size.  CPATTN_CPU=generic,
+ * avx2, avx512 or amx in the environment picks others; making the device fails on a value that cannot
+ * run here. */
+void cpa_cpu_describe(char *text, size_t size);
 /* CPA_INVALID for an unknown name, CPA_UNSUPPORTED for one not built in or without hardware. */
 enum cpa_status cpa_device_create(const char *name, struct cpa_device **device, struct cpa_error *error);
 void cpa_device_destroy(struct cpa_device *device); /* NULL is allowed */

@@ -193,39 +193,86 @@ static void the_number_of_threads_changes_no_bit(void **state)
 #endif
 }
 
-/* Each 499th float, and doubles at random; both near 0 and near the least result. */
-static void exp_is_as_near_as_declared(void **state)
+enum { BATCH = 16 };
+
+/* 2^(4 x) of floats of these bits and the next BATCH - 1 in steps of `step`. */
+static void check_exp2_float(uint32_t bits, uint32_t step)
+{
+	float x[BATCH], y[BATCH];
+
+	for (uint32_t i = 0; i < BATCH; i++) {
+		uint32_t at = bits + i * step < 0xff800000 ? bits + i * step : 0xff800000;
+
+		memcpy(&x[i], &at, sizeof x[i]);
+	}
+	memcpy(y, x, sizeof y);
+	cpa_cpu_exp2_float(y, BATCH);
+	for (int i = 0; i < BATCH; i++) {
+		double exact = exp2(4 * (double)x[i]);
+
+		if (exact < 0x1p-126)
+			assert_true(y[i] >= 0 && y[i] <= 0x1p-126f);
+		else
+			assert_true(fabs(y[i] / exact - 1) <= CPA_CPU_EXP_ERROR * 0x1p-24);
+	}
+}
+
+/* Each 499th float; all of those about 0, 2^-k and the least results. */
+static void exp_of_floats_is_as_near_as_declared(void **state)
+{
+	static const float about[] = {-0.0f, -0x1p-26f, -0.25f, -0.5f, -1, -2, -31.25f, -31.5f,
+		-37.25f, -37.5f, -FLT_MIN, -100};
+
+	(void)state;
+	for (uint32_t bits = 0x80000000; bits < 0xff800000; bits += 499 * BATCH)
+		check_exp2_float(bits, 499);
+	for (size_t i = 0; i < sizeof about / sizeof about[0]; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &about[i], sizeof bits);
+		bits -= bits > 0x80001000 ? 0x1000 : bits - 0x80000000;
+		for (int n = 0; n < 0x2000; n += BATCH)
+			check_exp2_float(bits + (uint32_t)n, 1);
+	}
+}
+
+static void exp_of_doubles_is_as_near_as_declared(void **state)
 {
 	uint64_t seed = 5;
 
 	(void)state;
-	for (uint32_t bits = 0x80000000; bits < 0xff800000; bits += 499) {
-		float x, y;
+	for (int n = 0; n < 1000000; n += BATCH) {
+		double x[BATCH], y[BATCH];
 
-		memcpy(&x, &bits, sizeof x);
-		y = x;
-		cpa_cpu_exp_float(&y, 1);
-		if (x < -87.3365f)
-			assert_true(y == 0);
-		else if (x > -87.3363f)
-			assert_true(fabs(y / exp(x) - 1) <= CPA_CPU_EXP_ERROR * 0x1p-24);
+		for (int i = 0; i < BATCH; i++)
+			x[i] = y[i] = -(double)(random_bits(&seed) >> 11) * 0x1p-53 *
+				(i & 1 ? 255.5 : i & 2 ? 0.5 : 0x1p-40);
+		cpa_cpu_exp2_double(y, BATCH);
+		for (int i = 0; i < BATCH; i++)
+			assert_true(fabsl(y[i] / exp2l(4 * (long double)x[i]) - 1) <=
+				CPA_CPU_EXP_ERROR * 0x1p-53);
 	}
-	for (int i = 0; i < 1000000; i++) {
-		double x = -(double)(random_bits(&seed) >> 11) * 0x1p-53 *
-			(i & 1 ? 708.396 : 0.5),
-		       y = x;
+}
 
-		cpa_cpu_exp_double(&y, 1);
-		assert_true(fabsl(y / expl(x) - 1) <= CPA_CPU_EXP_ERROR * 0x1p-53);
-	}
-	for (int i = 0; i < 4; i++) {
-		double x = (const double[]){0, -INFINITY, -DBL_MAX, -709}[i], y = x;
-		float z = (float)x;
+/* A key that is hidden, or that is the greatest, must weigh exactly 0 and 1. */
+static void exp_is_exact_at_both_ends(void **state)
+{
+	static const double ends[][2] = {{0, 1}, {-0.0, 1}, {-INFINITY, 0}, {-DBL_MAX, 0},
+		{-FLT_MAX, 0}, {-1000, 0}};
+	float x[BATCH] = {0};
+	double y[BATCH] = {0};
 
-		cpa_cpu_exp_double(&y, 1);
-		cpa_cpu_exp_float(&z, 1);
-		assert_true(y == (i ? 0 : 1));
-		assert_true(z == (i ? 0 : 1));
+	(void)state;
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+		x[0] = (float)ends[i][0];
+		y[0] = ends[i][0];
+		x[1] = NAN;
+		y[1] = NAN;
+		cpa_cpu_exp2_float(x, BATCH);
+		cpa_cpu_exp2_double(y, BATCH);
+		assert_true(x[0] == (float)ends[i][1]);
+		assert_true(y[0] == ends[i][1]);
+		assert_true(isnan(x[1]) && isnan(y[1]));
 	}
 }
 
@@ -238,7 +285,9 @@ int main(void)
 		cmocka_unit_test(weights_of_16_bits_are_rounded_and_their_sum_is_not),
 		cmocka_unit_test(two_partials_merge_to_the_whole),
 		cmocka_unit_test(the_number_of_threads_changes_no_bit),
-		cmocka_unit_test(exp_is_as_near_as_declared),
+		cmocka_unit_test(exp_of_floats_is_as_near_as_declared),
+		cmocka_unit_test(exp_of_doubles_is_as_near_as_declared),
+		cmocka_unit_test(exp_is_exact_at_both_ends),
 	};
 	return run_group(tests, sizeof tests / sizeof tests[0]);
 }

@@ -4,6 +4,7 @@
 #ifndef CPA_TEST_ATTEND_CHECK_H
 #define CPA_TEST_ATTEND_CHECK_H
 
+#include "kernels/cpu.h"
 #include "kernels/test_attend_case.h"
 
 static struct cpa_device *devices[2];
@@ -147,15 +148,27 @@ static inline void attend_part(struct cpa_device *device, struct attend_case *te
 	assert_int_equal(device->ops->attend(device, 0, &part, &error), CPA_OK);
 }
 
+/* Each test with the kernels of every instruction set that this machine has. */
 static inline int run_group(const struct CMUnitTest *tests, size_t ntests)
 {
 	struct cpa_error error;
-	int failed;
+	int failed = 0;
 
 	for (int i = 0; i < 2; i++)
 		if (cpa_device_create(cpa_device_name(i), &devices[i], &error))
 			return 1;
-	failed = _cmocka_run_group_tests("attend", tests, ntests, NULL, NULL);
+	for (int set = 0; set < CPA_NCPUS; set++) {
+		const char *name = cpa_cpu_name((enum cpa_cpu)set),
+			   *lack = cpa_cpu_lacks((enum cpa_cpu)set);
+
+		if (lack) {
+			print_message("without %s: %s\n", name, lack);
+			continue;
+		}
+		if (cpa_cpu_select(name, &error))
+			return 1;
+		failed += _cmocka_run_group_tests(name, tests, ntests, NULL, NULL);
+	}
 	for (int i = 0; i < 2; i++)
 		cpa_device_destroy(devices[i]);
 	return failed;

@@ -196,7 +196,8 @@ static void a_bias_is_a_number_unless_it_is_minus_infinity(void **state)
 				assert_true(fabs(case_load(&test.call.o, i, 0, 0, 0) - o) <=
 					4 * 0x1p-24 * o);
 				if (c / 4 < 2) /* -FLT_MAX absorbs the log */
-					assert_true(got == -(double)FLT_MAX);
+					assert_true(isfinite(got) &&
+						fabs(got + FLT_MAX) <= 3 * 0x1p-24 * FLT_MAX);
 				else
 					assert_true(got == lse ||
 						fabs(got - lse) <= 4 * 0x1p-24 * fabs(lse));

@@ -3,7 +3,7 @@
  * conversions of runs against those of single numbers.
  */
 #include "kernels/host.h"
-#include "kernels/test_memory.h"
+#include "kernels/test_sets.h"
 
 #include <math.h>
 
@@ -113,6 +113,76 @@ static void any_box_arrives_and_nothing_around_it_changes(void **state)
 		try_copy(&seed, (enum cpa_dtype)(1 + i % 2), CPA_DTYPE_FP32, false, 3000);
 }
 
+/* [S, B, H] to [H, B, S] and back, of rows that do and do not lie on lines. */
+static void try_transpose(uint64_t *seed, int64_t dim, bool back, bool off, int64_t nheads)
+{
+	int64_t S = (1 << 21) / (nheads * dim) + 3, n = S * nheads * dim;
+	struct guarded src = guarded_alloc((size_t)(n + off) * 4, 0);
+	struct guarded dst = guarded_alloc((size_t)(n + off) * 4, 0xff);
+	struct cpa_array by_token = {NULL, CPA_DTYPE_FP32, nheads * dim, n, dim};
+	struct cpa_array by_head = {NULL, CPA_DTYPE_FP32, dim, n, S * dim};
+	struct cpa_copy copy = {
+		back ? by_token : by_head, back ? by_head : by_token, S, 1, nheads, dim, 0};
+	struct cpa_error error;
+
+	copy.src.data = src.data;
+	copy.dst.data = dst.data;
+	for (int64_t i = 0; i < n; i++)
+		((uint32_t *)src.data)[i] = (uint32_t)random_bits(seed);
+	assert_int_equal(device->ops->copy(device, 0, &copy, &error), CPA_OK);
+	for (int64_t t = 0; t < S; t++)
+		for (int64_t h = 0; h < nheads; h++)
+			assert_memory_equal(
+				cpa_element(&copy.dst, t * copy.dst.token + h * copy.dst.head),
+				cpa_element(&copy.src, t * copy.src.token + h * copy.src.head),
+				(size_t)dim * 4);
+	guarded_free(&src);
+	guarded_free(&dst);
+}
+
+/* Larger than any cache near a core: written past them, in tiles. */
+static void large_boxes_are_transposed_whole(void **state)
+{
+	static const int64_t dims[] = {32, 64, 97, 128, 260};
+	uint64_t seed = 5;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		for (int back = 0; back < 2; back++) {
+			try_transpose(&seed, dims[i], back, i % 2, 24);
+			try_transpose(&seed, dims[i], back, !(i % 2), 5);
+		}
+}
+
+/* Several threads, each with copies of its own, small and large. */
+static void copies_of_several_threads_do_not_mix(void **state)
+{
+	enum { N = 8, ROWS = 40, DIM = 9 };
+	static float from[N][ROWS * DIM], to[N][ROWS * DIM];
+	int failed = 0;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		for (int k = 0; k < ROWS * DIM; k++)
+			from[i][k] = (float)(i * ROWS * DIM + k);
+	for (int repeat = 0; repeat < 50; repeat++) {
+		memset(to, 0xff, sizeof to);
+		CPA_OMP(omp parallel for num_threads(4) reduction(+ : failed))
+		for (int i = 0; i < N; i++) {
+			struct cpa_copy copy = {{to[i], CPA_DTYPE_FP32, DIM, 0, 8 * DIM},
+				{from[i], CPA_DTYPE_FP32, 5 * DIM, 0, DIM}, 8, 1, 5, DIM, 0};
+			struct cpa_error error;
+
+			failed += device->ops->copy(device, 0, &copy, &error) != CPA_OK;
+		}
+		assert_int_equal(failed, 0);
+		for (int i = 0; i < N; i++)
+			for (int row = 0; row < ROWS; row++)
+				assert_memory_equal(to[i] + (row % 5 * 8 + row / 5) * DIM,
+					from[i] + row * DIM, DIM * sizeof(float));
+	}
+}
+
 static void an_empty_box_copies_nothing(void **state)
 {
 	struct cpa_copy copy = {{NULL, CPA_DTYPE_FP32, 1, 1, 1},
@@ -183,6 +253,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_box_arrives_and_nothing_around_it_changes),
+		cmocka_unit_test(large_boxes_are_transposed_whole),
+		cmocka_unit_test(copies_of_several_threads_do_not_mix),
 		cmocka_unit_test(an_empty_box_copies_nothing),
 		cmocka_unit_test(every_pattern_of_16_bits_converts_as_one_number_does),
 		cmocka_unit_test(fp32_and_fp64_convert_as_one_number_does),
@@ -192,7 +264,7 @@ int main(void)
 
 	if (cpa_device_create("cpu", &device, &error))
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = run_in_each_set(tests, sizeof tests / sizeof tests[0]);
 	cpa_device_destroy(device);
 	return failed;
 }

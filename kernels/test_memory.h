@@ -43,6 +43,21 @@ static inline void guarded_free(struct guarded *memory)
 	free(memory->block);
 }
 
+/* Like guarded_alloc(), but with the page that must not be touched in front of the first byte. */
+static inline struct guarded guarded_alloc_behind(size_t nbytes, int byte)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct guarded memory = {NULL, nbytes, NULL, (nbytes + page - 1) / page * page + page};
+	void *block;
+
+	assert_int_equal(posix_memalign(&block, page, memory.size), 0);
+	memory.block = block;
+	memory.data = memory.block + page;
+	memset(memory.data, byte, memory.size - page);
+	assert_int_equal(mprotect(memory.block, page, PROT_NONE), 0);
+	return memory;
+}
+
 /* Numerical Recipes' 64-bit xorshift, multiplied. */
 static inline uint64_t random_bits(uint64_t *state)
 {

@@ -1,8 +1,8 @@
 /*
  * test_merge_kernel.c - MERGE of the host devices: identities bit for bit, and long double.
  */
-#include "kernels/kernels.h"
-#include "kernels/test_memory.h"
+#include "kernels/host.h"
+#include "kernels/test_sets.h"
 
 #include <float.h>
 #include <math.h>
@@ -357,6 +357,96 @@ static void a_sink_of_minus_infinity_changes_no_bit(void **state)
 	discard(&before);
 }
 
+/* Some rows of a and of b without keys, in a pattern that changes with the number of rows. */
+static void empty_some(struct partial *partial, uint64_t *seed)
+{
+	size_t row = (size_t)partial->dim * cpa_dtype_nbytes(partial->o_array.dtype);
+
+	for (int64_t i = 0; i < partial->n; i++)
+		if (random_int(seed, 0, 3) == 0) {
+			memset(partial->o.data + (size_t)i * row, 0, row);
+			cpa_store(partial->lse_array.dtype, partial->lse.data, i, -INFINITY);
+		}
+}
+
+static void merge_one_by_one(const struct partial *a, const struct partial *b)
+{
+	for (int64_t i = 0; i < a->n; i++) {
+		struct partial x = *a, y = *b;
+
+		x.n = y.n = 1;
+		x.o_array.data = cpa_element(&a->o_array, i * a->dim);
+		y.o_array.data = cpa_element(&b->o_array, i * a->dim);
+		x.lse_array.data = cpa_element(&a->lse_array, i);
+		y.lse_array.data = cpa_element(&b->lse_array, i);
+		merge(&x, &y);
+	}
+}
+
+static void try_rows(uint64_t *seed, const enum cpa_dtype dtypes[4], int64_t n, int64_t dim)
+{
+	struct partial a = make(dtypes[0], dtypes[1], n, dim), b, alone;
+
+	fill(&a, seed, 6);
+	b = make(dtypes[2], dtypes[3], n, dim);
+	fill(&b, seed, 6);
+	if (n % 3) {
+		empty_some(&a, seed);
+		empty_some(&b, seed);
+	}
+	alone = copy_of(&a);
+	merge(&a, &b);
+	merge_one_by_one(&alone, &b);
+	assert_same(&a, &alone);
+	discard(&a);
+	discard(&b);
+	discard(&alone);
+}
+
+/* Whatever else is merged at the same time, and by however many threads: all mixes of dtypes. */
+static void a_row_is_merged_as_it_would_be_alone(void **state)
+{
+	static const enum cpa_dtype fp32[4] = {
+		CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32, CPA_DTYPE_FP32};
+	uint64_t seed = 8;
+
+	(void)state;
+	for (int mix = 0; mix < 256; mix++) {
+		enum cpa_dtype dtypes[4] = {(enum cpa_dtype)(mix % 4),
+			(enum cpa_dtype)(mix / 4 % 4), (enum cpa_dtype)(mix / 16 % 4),
+			(enum cpa_dtype)(mix / 64)};
+
+		for (int64_t n = 0; n < 70; n += 23)
+			try_rows(&seed, dtypes, n, random_int(&seed, 1, 70));
+	}
+	for (int64_t n = 0; n <= 70; n++)
+		try_rows(&seed, fp32, n, n % 7 == 0 ? 128 : n % 5 == 0 ? 64 : n + 1);
+	for (int64_t n = 511; n < 4000; n += 1200)
+		try_rows(&seed, fp32, n, 128);
+}
+
+/* Poison must not be merged away: a NaN in either lse is NaN in o and lse. */
+static void nan_in_either_lse_shows(void **state)
+{
+	uint64_t seed = 9;
+
+	(void)state;
+	for (int64_t i = 0; i < 40; i++)
+		for (int in_b = 0; in_b < 2; in_b++) {
+			struct partial a = make(CPA_DTYPE_FP32, CPA_DTYPE_FP32, 40, 64), b;
+
+			fill(&a, &seed, 5);
+			b = copy_of(&a);
+			cpa_store(CPA_DTYPE_FP32, in_b ? b.lse.data : a.lse.data, i, NAN);
+			merge(&a, &b);
+			for (int64_t k = 0; k < 40; k++)
+				assert_true(isnan(lse_of(&a, k)) == (k == i) &&
+					isnan(o_of(&a, 64 * k + 63)) == (k == i));
+			discard(&a);
+			discard(&b);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,13 +458,15 @@ int main(void)
 		cmocka_unit_test(equal_partials_merge_to_themselves),
 		cmocka_unit_test(a_sink_is_a_partial_of_zeros),
 		cmocka_unit_test(a_sink_of_minus_infinity_changes_no_bit),
+		cmocka_unit_test(a_row_is_merged_as_it_would_be_alone),
+		cmocka_unit_test(nan_in_either_lse_shows),
 	};
 	struct cpa_error error;
 	int failed;
 
 	if (cpa_device_create("cpu", &device, &error))
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = run_in_each_set(tests, sizeof tests / sizeof tests[0]);
 	cpa_device_destroy(device);
 	return failed;
 }

@@ -63,6 +63,14 @@
  *   partial, so R is one more.  Its rounding is that of a stored lse.  Where it is alone, o is 0
  *   in any arithmetic.
  *
+ * Guidance.  neg + s (pos - neg), or neg + s2 (mid - neg) + s (pos - mid), is linear in its
+ *   branches, and each is within its own bound e of the exact one: |1 - s| e_neg + |s| e_pos with
+ *   two, and |1 - s2| e_neg + |s2 - s| e_mid + |s| e_pos with three.  It is computed in double,
+ *   where a branch passes at most 4 roundings (a difference, a product, two sums): 4 2^-53 A for
+ *   A = |neg| + |s2| (|mid| + |neg|) + |s| (|pos| + |mid|), with e added to each as the branches
+ *   are the computed ones; the exact combination is computed so too, hence twice.  A product may
+ *   be subnormal: eta/2 for each, 2 eta in all.  Then one rounding to its type: u |out| + eta.
+ *
  * soft compares with the same device on one rank, (o_1, lse_1).  E and X largely repeat there
  * (same q and k, same rounding of weights): 2 |o_1 - o*| stands for them, and only what
  * distribution adds is bounded: M, rounded partials, another order of sums.  Over a row,
@@ -205,4 +213,28 @@ void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, d
 	bound->soft_lse *= second_order;
 	if (row->nvisible == 0)
 		bound->o_abs = bound->o_rel = bound->soft_row = 0.0;
+}
+
+double cpa_bound_guidance(const struct cpa_guidance *guidance, enum cpa_dtype to,
+	const double *exact, const double *bound)
+{
+	const int last = guidance->nbranches - 1;
+	const double s = guidance->s, s2 = last == 2 ? guidance->s2 : 0.0,
+		     u = cpa_dtype_roundoff(to);
+	/* Coefficients of neg, mid, pos; with two branches neg is mid. */
+	const double of[3] = {1.0 - (last == 2 ? s2 : s), s2 - s, s};
+	double off = 0.0, out = 0.0, at[3];
+
+	assert(last == 1 || last == 2);
+	for (int i = 0; i <= last; i++) {
+		const double coefficient = i == last ? of[2] : of[i];
+
+		off += fabs(coefficient) * bound[i];
+		out += coefficient * exact[i];
+		at[i] = fabs(exact[i]) + bound[i];
+	}
+	off += 8.0 * 0x1p-53 *
+		(at[0] + fabs(s2) * (at[last - 1] + at[0]) + fabs(s) * (at[last] + at[last - 1]));
+	off += 2.0 * least_subnormal(CPA_DTYPE_FP64);
+	return second_order * ((1.0 + u) * off + u * fabs(out) + least_subnormal(to));
 }

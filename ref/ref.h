@@ -415,6 +415,15 @@ struct cpa_bound {
 void cpa_bound_row(const struct cpa_bound_run *run, const struct cpa_row *row, double o_norm,
 	struct cpa_bound *bound);
 
+/*
+ * How far the combination of branches may be from that of the exact ones, both by
+ * cpa_ref_guidance(), the former rounded to `to`.  One element:
+ *   exact [nbranches]  in: of the reference
+ *   bound [nbranches]  in: how far each branch may be from it, o_abs + o_rel |exact|
+ */
+double cpa_bound_guidance(const struct cpa_guidance *guidance, enum cpa_dtype to,
+	const double *exact, const double *bound);
+
 /* ---- inputs anyone can make alone ------------------------------------------------------------ */
 
 enum cpa_fill { CPA_FILL_NORMAL, CPA_FILL_COUNT, CPA_FILL_IDENTITY, CPA_FILL_DIGITS, CPA_FILL_EXTREME };

@@ -221,12 +221,185 @@ static void a_merge_may_go_elsewhere(void **state)
 	}
 }
 
+/* ---- poison ---- */
+
+static enum cpa_status (*real_copy)(
+	struct cpa_device *, int, const struct cpa_copy *, struct cpa_error *);
+static enum cpa_status (*real_poison)(
+	struct cpa_device *, int, void *, size_t, struct cpa_error *);
+static int ncopies, npoisoned;
+
+static enum cpa_status copy_once(
+	struct cpa_device *device, int queue, const struct cpa_copy *copy, struct cpa_error *e)
+{
+	return ncopies++ ? CPA_OK : real_copy(device, queue, copy, e);
+}
+
+static enum cpa_status count_poison(
+	struct cpa_device *device, int queue, void *memory, size_t nbytes, struct cpa_error *e)
+{
+	npoisoned++;
+	return real_poison(device, queue, memory, nbytes, e);
+}
+
+/* Copies n tokens from `token` on, whole rows, and on a device that copies only once. */
+static void add_copy(struct cpa_schedule *s, int64_t token, int64_t n)
+{
+	struct cpa_operand read = { .box = cpa_box_all(s, FROM) };
+	struct cpa_operand write = { .box = cpa_box_all(s, TO) };
+
+	read.box.token = write.box.token = token;
+	read.box.ntokens = write.box.ntokens = n;
+	cpa_schedule_add(s,
+		&(struct cpa_op){ .kind = CPA_OP_COPY,
+			.peer = -1,
+			.nreads = 1,
+			.reads = &read,
+			.nwrites = 1,
+			.writes = &write });
+}
+
+static struct rig make_counting_rig(void)
+{
+	struct rig rig = make_rig(1);
+
+	for (int i = FROM; i <= TO; i++)
+		add_buffer(rig.schedules[0], i == FROM ? CPA_ROLE_INPUT : CPA_ROLE_WORK,
+			CPA_LAYOUT_SBHD, CPA_DTYPE_FP64, 6, CPA_TENSOR_Q);
+	real_copy = rig.ops.copy;
+	real_poison = rig.ops.poison;
+	rig.ops.copy = copy_once;
+	rig.ops.poison = count_poison;
+	ncopies = npoisoned = 0;
+	return rig;
+}
+
+/* Tokens of TO that are NaN, as digits of a binary number. */
+static int poisoned_tokens(const struct rig *rig)
+{
+	int tokens = 0;
+
+	for (int64_t t = 0; t < 6; t++)
+		if (isnan(at(rig->execs[0], TO, (const int64_t[4]){ t, 0, 0, 0 })))
+			tokens |= 1 << t;
+	return tokens;
+}
+
+static void run_counting(struct rig *rig)
+{
+	const struct cpa_exec_options options = { .poison = true };
+
+	rig->device->ops = &rig->ops;
+	make_execs(rig, &options);
+	memset(cpa_exec_memory(rig->execs[0], FROM), 0,
+		(size_t)cpa_buffer_nbytes(&rig->schedules[0]->buffers[FROM]));
+	assert_int_equal(cpa_fake_run(rig->world, rig->execs, &error), CPA_OK);
+}
+
+/* The first copy fills tokens 0 .. 3; the second, which does nothing, was to fill 2 .. 5. */
+static void a_box_is_poison_again_before_it_is_written_again(void **state)
+{
+	struct rig rig = make_counting_rig();
+
+	(void)state;
+	add_copy(rig.schedules[0], 0, 4);
+	add_copy(rig.schedules[0], 2, 4);
+	run_counting(&rig);
+	assert_int_equal(npoisoned, 2);
+	assert_int_equal(poisoned_tokens(&rig), 0x3c);
+	free_rig(&rig);
+}
+
+/* Each rank gets the other's FROM in TO, over which a copy that does nothing goes. */
+static void what_a_message_wrote_is_poison_before_it_is_written_again(void **state)
+{
+	const struct cpa_exec_options options = { .poison = true };
+	struct rig rig = make_rig(2);
+
+	(void)state;
+	rig.ops.copy = do_nothing;
+	rig.device->ops = &rig.ops;
+	for (int r = 0; r < 2; r++) {
+		struct cpa_schedule *s = rig.schedules[r];
+		struct cpa_operand from, to;
+
+		for (int i = FROM; i <= TO; i++)
+			add_buffer(s, i == FROM ? CPA_ROLE_INPUT : CPA_ROLE_WORK,
+				CPA_LAYOUT_SBHD, CPA_DTYPE_FP64, 6, CPA_TENSOR_Q);
+		from = (struct cpa_operand){ .box = cpa_box_all(s, FROM) };
+		to = (struct cpa_operand){ .box = cpa_box_all(s, TO) };
+		cpa_schedule_begin(s, CPA_QUEUE_COMM);
+		cpa_schedule_add(s,
+			&(struct cpa_op){ .kind = CPA_OP_SEND,
+				.peer = 1 - r,
+				.nreads = 1,
+				.reads = &from });
+		cpa_schedule_add(s,
+			&(struct cpa_op){ .kind = CPA_OP_RECV,
+				.peer = 1 - r,
+				.nwrites = 1,
+				.writes = &to });
+		cpa_schedule_end(s);
+		add_copy(s, 0, 6);
+	}
+	make_execs(&rig, &options);
+	for (int r = 0; r < 2; r++)
+		memset(cpa_exec_memory(rig.execs[r], FROM), 0,
+			(size_t)cpa_buffer_nbytes(&rig.schedules[r]->buffers[FROM]));
+	assert_int_equal(cpa_fake_run(rig.world, rig.execs, &error), CPA_OK);
+	assert_int_equal(poisoned_tokens(&rig), 0x3f);
+	free_rig(&rig);
+}
+
+/* TO as a whole when it is made and at each reset; the boxes meet none that were written. */
+static void a_box_that_nobody_wrote_is_poisoned_once(void **state)
+{
+	struct rig rig = make_counting_rig();
+
+	(void)state;
+	add_copy(rig.schedules[0], 0, 3);
+	add_copy(rig.schedules[0], 3, 3);
+	run_counting(&rig);
+	assert_int_equal(npoisoned, 1);
+	assert_int_equal(poisoned_tokens(&rig), 0x38);
+	ncopies = 0;
+	cpa_fake_world_reset(rig.world, CPA_FAKE_EAGER, 0);
+	assert_int_equal(cpa_exec_reset(rig.execs[0], &error), CPA_OK);
+	assert_int_equal(poisoned_tokens(&rig), 0x3f);
+	assert_int_equal(cpa_fake_run(rig.world, rig.execs, &error), CPA_OK);
+	assert_int_equal(npoisoned, 2);
+	assert_int_equal(poisoned_tokens(&rig), 0x38);
+	free_rig(&rig);
+}
+
+/* A hook may write anywhere, so nothing is known of what is written. */
+static void with_hooks_every_box_is_poisoned(void **state)
+{
+	const struct cpa_exec_options options = { .poison = true,
+		.hook = { .before = set_up } };
+	struct rig rig = make_counting_rig();
+
+	(void)state;
+	add_copy(rig.schedules[0], 0, 6);
+	ncopies = 1;
+	rig.device->ops = &rig.ops;
+	make_execs(&rig, &options);
+	assert_int_equal(cpa_fake_run(rig.world, rig.execs, &error), CPA_OK);
+	assert_int_equal(npoisoned, 2);
+	assert_int_equal(poisoned_tokens(&rig), 0x3f);
+	free_rig(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_strided_copy_fills_its_box_and_nothing_else),
 		cmocka_unit_test(a_copy_of_nothing_is_the_identity_partial),
 		cmocka_unit_test(a_merge_may_go_elsewhere),
+		cmocka_unit_test(a_box_is_poison_again_before_it_is_written_again),
+		cmocka_unit_test(what_a_message_wrote_is_poison_before_it_is_written_again),
+		cmocka_unit_test(a_box_that_nobody_wrote_is_poisoned_once),
+		cmocka_unit_test(with_hooks_every_box_is_poisoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,11 +11,11 @@
 #include "dist/test_cases.h"
 #include "dist/test_mutate.h"
 
-enum { NCONFIGS = 4, NSEEDS = 6 };
+enum { NCONFIGS = 5, NSEEDS = 6 };
 
 static struct cpa_config config(int which, struct cpa_problem *p)
 {
-	*p = (struct cpa_problem){.B = which == 3 ? 2 : 1,
+	*p = (struct cpa_problem){.B = which >= 3 ? 2 : 1,
 		.Sq = 13,
 		.Skv = 13,
 		.Hq = which == 2 ? 6 : 4,
@@ -27,17 +27,20 @@ static struct cpa_config config(int which, struct cpa_problem *p)
 		.rule = {.causal = which != 1},
 		.lse = true};
 	struct cpa_config c = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, p);
-	static const int degrees[NCONFIGS][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}};
+	static const int degrees[NCONFIGS][2] = {{4, 1}, {3, 1}, {1, 3}, {2, 2}, {2, 1}};
 	c.ring_degree = degrees[which][0];
 	c.ulysses_degree = degrees[which][1];
 	c.rotate = which == 1 || which == 3 ? CPA_ROTATE_ALLGATHER : CPA_ROTATE_P2P;
 	c.order = which == 0 ? CPA_ORDER_ZIGZAG
 		: which == 2 ? CPA_ORDER_STRIPED
 			     : CPA_ORDER_CONTIGUOUS;
+	if (which == 4) /* two branches, a batch group for each */
+		c.batch_degree = c.guidance = 2;
 	return c;
 }
 
-/* Everything that a run of all ranks leaves in output buffers, one after the other. */
+/* Everything that a run of all ranks leaves in output buffers, and where guidance has gathered,
+ * one after the other. */
 struct outputs {
 	double at[4096];
 	size_t n;
@@ -59,7 +62,8 @@ static void collect(struct cpa_exec *exec, struct outputs *out)
 {
 	const struct cpa_schedule *s = cpa_exec_schedule(exec);
 	for (int i = 0; i < s->nbuffers; i++) {
-		if (s->buffers[i].role != CPA_ROLE_OUTPUT)
+		if (s->buffers[i].role != CPA_ROLE_OUTPUT &&
+			strncmp(s->buffers[i].name, "o group ", 8) != 0)
 			continue;
 		size_t n = (size_t)cpa_buffer_nbytes(&s->buffers[i]) / 8;
 		assert_true(out->n + n <= sizeof out->at / sizeof *out->at);

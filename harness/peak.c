@@ -1,0 +1,268 @@
+/*
+ * peak.c - limits of the machine: register-only multiply-add, copies, reads.
+ */
+#include "harness/peak.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_X86 1
+#include <immintrin.h>
+#else
+#define HAVE_X86 0
+#endif
+
+enum { REPEATS = 6, NSUMS = 12, FMA_LOOPS = 400000 };
+
+/* A loop that is measured: thread `thread` does its part and returns what it did, in whatever
+ * unit the caller counts. */
+typedef double part(void *context, int thread);
+
+double cpa_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* From when the first thread starts to when the last ends; units per second. */
+static double rate_once(part *run, void *context, int nthreads)
+{
+	double start = 1e300, end = 0, done = 0;
+
+	(void)nthreads;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(nthreads) reduction(min : start) reduction(max : end) \
+	reduction(+ : done)
+	{
+#pragma omp barrier
+		start = cpa_now();
+		done = run(context, omp_get_thread_num());
+		end = cpa_now();
+	}
+#else
+	start = cpa_now();
+	done = run(context, 0);
+	end = cpa_now();
+#endif
+	return done / (end - start);
+}
+
+static double rate(part *run, void *context, int nthreads)
+{
+	double best = 0;
+
+	for (int i = 0; i < REPEATS; i++) {
+		double now = rate_once(run, context, nthreads);
+
+		best = now > best ? now : best;
+	}
+	return best;
+}
+
+/* ---- multiply-add in registers ---- */
+
+/* Sums stay in registers as the loop over them is unrolled in full; the empty asm hides from the
+ * compiler that they all are the same.  12 hide a latency of 4 to 6 and leave AVX2 registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define FMA_LOOP(name, attributes, VECTOR, lanes, register_class, zero, fma) \
+	attributes static double name(void *context, int thread) \
+	{ \
+		VECTOR sum[NSUMS], x = zero; \
+\
+		(void)context; \
+		(void)thread; \
+		UNROLL \
+		for (int i = 0; i < NSUMS; i++) \
+			sum[i] = zero; \
+		for (int n = 0; n < FMA_LOOPS; n++) { \
+			UNROLL \
+			for (int i = 0; i < NSUMS; i++) { \
+				sum[i] = fma; \
+				__asm__ volatile("" : register_class(sum[i])); \
+			} \
+		} \
+		return 2.0 * lanes * NSUMS * FMA_LOOPS; \
+	}
+
+#if HAVE_X86
+FMA_LOOP(fma_avx512, __attribute__((target("avx512f"))), __m512, 16, "+v", _mm512_setzero_ps(),
+	_mm512_fmadd_ps(x, x, sum[i]))
+FMA_LOOP(fma_avx2, __attribute__((target("avx2,fma"))), __m256, 8, "+x", _mm256_setzero_ps(),
+	_mm256_fmadd_ps(x, x, sum[i]))
+FMA_LOOP(fma_generic, , __m128, 4, "+x", _mm_setzero_ps(),
+	_mm_add_ps(_mm_mul_ps(x, x), sum[i]))
+#else
+FMA_LOOP(fma_generic, , float, 1, "+r", 0.0f, x * x + sum[i])
+#endif
+
+double cpa_peak_fma(const char *set, int nthreads)
+{
+#if HAVE_X86
+	if (!strcmp(set, "avx512"))
+		return __builtin_cpu_supports("avx512f") ? rate(fma_avx512, NULL, nthreads) : 0;
+	if (!strcmp(set, "avx2"))
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+			? rate(fma_avx2, NULL, nthreads)
+			: 0;
+#endif
+	return strcmp(set, "generic") ? 0 : rate(fma_generic, NULL, nthreads);
+}
+
+/* ---- memory ---- */
+
+struct cpa_peak_space {
+	size_t nbytes;
+	int nthreads, nrepeats; /* repeats of one measured loop: small arrays are done in no time */
+	char *data;             /* [nthreads][2][nbytes] */
+};
+
+enum { LEAST_BYTES = 16 << 20, LINE = 64 };
+
+static char *array_of(const struct cpa_peak_space *space, int thread, int which)
+{
+	return space->data + ((size_t)thread * 2 + (size_t)which) * space->nbytes;
+}
+
+/* Each thread writes its own first, so that memory is near it. */
+static double touch(void *context, int thread)
+{
+	struct cpa_peak_space *space = context;
+
+	memset(array_of(space, thread, 0), 1, 2 * space->nbytes);
+	return 1;
+}
+
+struct cpa_peak_space *cpa_peak_space_create(size_t nbytes, int nthreads)
+{
+	struct cpa_peak_space *space = calloc(1, sizeof *space);
+	void *data;
+
+	if (!space)
+		return NULL;
+	space->nbytes = (nbytes + LINE - 1) / LINE * LINE;
+	space->nthreads = nthreads;
+	space->nrepeats = 1 + (int)(LEAST_BYTES / (space->nbytes + 1));
+	if (posix_memalign(&data, 4096, 2 * space->nbytes * (size_t)nthreads + LINE)) {
+		free(space);
+		return NULL;
+	}
+	space->data = data;
+	rate_once(touch, space, nthreads);
+	return space;
+}
+
+void cpa_peak_space_destroy(struct cpa_peak_space *space)
+{
+	if (space)
+		free(space->data);
+	free(space);
+}
+
+#define MEMORY_LOOP(name, attributes, factor, body) \
+	attributes static double name(void *context, int thread) \
+	{ \
+		const struct cpa_peak_space *space = context; \
+		char *to = array_of(space, thread, 0), *from = array_of(space, thread, 1); \
+		size_t n = space->nbytes; \
+\
+		for (int r = 0; r < space->nrepeats; r++) { \
+			body __asm__ volatile("" : : "r"(to), "r"(from) : "memory"); \
+		} \
+		return factor * (double)n * space->nrepeats; \
+	}
+
+MEMORY_LOOP(copy_library, , 2.0, memcpy(to, from, n);)
+
+#if HAVE_X86
+#define AVX512 __attribute__((target("avx512f")))
+#define LINES for (size_t i = 0; i < n; i += LINE)
+MEMORY_LOOP(copy_512, AVX512, 2.0,
+	LINES _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));)
+MEMORY_LOOP(stream_512, AVX512, 2.0,
+	LINES _mm512_stream_si512((__m512i *)(void *)(to + i), _mm512_loadu_si512(from + i));
+	_mm_sfence();)
+MEMORY_LOOP(stream_128, , 2.0,
+	for (size_t i = 0; i < n; i += 16) _mm_stream_si128((__m128i *)(void *)(to + i),
+		_mm_load_si128((const __m128i *)(const void *)(from + i)));
+	_mm_sfence();)
+#define READ(vector, load) \
+	for (size_t i = 0; i < n; i += sizeof(vector)) { \
+		vector x = load; \
+		__asm__ volatile("" : : "v"(x)); \
+	}
+MEMORY_LOOP(read_512, AVX512, 1.0, READ(__m512i, _mm512_loadu_si512(from + i)))
+#undef READ
+#endif
+
+static double read_plain(void *context, int thread)
+{
+	const struct cpa_peak_space *space = context;
+	const char *from = array_of(space, thread, 1);
+
+	for (int r = 0; r < space->nrepeats; r++)
+		for (size_t i = 0; i < space->nbytes; i += 16) {
+			uint64_t x, y;
+
+			memcpy(&x, from + i, 8);
+			memcpy(&y, from + i + 8, 8);
+			__asm__ volatile("" : : "r"(x), "r"(y));
+		}
+	return (double)space->nbytes * space->nrepeats;
+}
+
+static double better(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static bool has_512(void)
+{
+#if HAVE_X86
+	return __builtin_cpu_supports("avx512f");
+#else
+	return false;
+#endif
+}
+
+double cpa_peak_copy(struct cpa_peak_space *space)
+{
+	double best = rate(copy_library, space, space->nthreads);
+
+#if HAVE_X86
+	if (has_512())
+		best = better(best, rate(copy_512, space, space->nthreads));
+#endif
+	return best;
+}
+
+double cpa_peak_stream(struct cpa_peak_space *space)
+{
+#if HAVE_X86
+	return rate(has_512() ? stream_512 : stream_128, space, space->nthreads);
+#else
+	(void)space;
+	return 0;
+#endif
+}
+
+double cpa_peak_read(struct cpa_peak_space *space)
+{
+	double best = rate(read_plain, space, space->nthreads);
+
+#if HAVE_X86
+	if (has_512())
+		best = better(best, rate(read_512, space, space->nthreads));
+#endif
+	return best;
+}

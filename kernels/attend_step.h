@@ -1,0 +1,273 @@
+/*
+ * attend_step.h - one panel of query rows against one key block: the loops that take the time.
+ * Part of attend_template.h.
+ */
+
+/* ---- tiles -------------------------------------------------------------------------------- */
+
+/*
+ * sum[i][x] = sum over d < n of a[i row + d step] b[d][x] over the lanes x of nvectors vectors:
+ * the inner loop of both products.  rows and nvectors are constants wherever this is inlined, so
+ * that the sums are registers.
+ */
+#define SUMS(rows, nvectors, a, row, step, n, b, sum) \
+	UNROLL \
+	for (int i = 0; i < (rows); i++) \
+		UNROLL \
+		for (int x = 0; x < (nvectors); x++) \
+			sum[i][x] = (VECTOR){0}; \
+	NO_UNROLL \
+	for (int64_t d = 0; d < (n); d++) { \
+		VECTOR lanes[COLUMNS]; \
+		UNROLL \
+		for (int x = 0; x < (nvectors); x++) \
+			lanes[x] = AT_CONST((b) + (d * (nvectors) + x) * WIDE); \
+		UNROLL \
+		for (int i = 0; i < (rows); i++) { \
+			VECTOR one = NAME(broadcast)((a) + i * (row) + d * (step)); \
+			UNROLL \
+			for (int x = 0; x < (nvectors); x++) \
+				sum[i][x] = NAME(fma)(one, lanes[x], sum[i][x]); \
+		} \
+	}
+
+/* Scores of `rows` keys; where max is not NULL it grows with them. */
+CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL *k, int64_t step,
+	const REAL *q, int64_t D, REAL *p, REAL *max)
+{
+	VECTOR sum[ROWS][COLUMNS];
+
+	SUMS(rows, nvectors, k, step, 1, D, q, sum)
+	UNROLL
+	for (int i = 0; i < rows; i++)
+		UNROLL
+		for (int x = 0; x < nvectors; x++)
+			AT(p + (i * nvectors + x) * WIDE) = sum[i][x];
+	if (!max)
+		return;
+	UNROLL
+	for (int x = 0; x < nvectors; x++) {
+		VECTOR most = AT(max + x * WIDE);
+
+		UNROLL
+		for (int i = 0; i < rows; i++)
+			most = NAME(max)(sum[i][x], most);
+		AT(max + x * WIDE) = most;
+	}
+}
+
+/* `rows` features of o, from n keys; the older sum shrinks, or is not there yet. */
+CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL *v, int64_t step,
+	const REAL *p, int64_t n, REAL *o, const REAL *shrink)
+{
+	VECTOR sum[ROWS][COLUMNS];
+
+	SUMS(rows, nvectors, v, 1, step, n, p, sum)
+	UNROLL
+	for (int x = 0; x < nvectors; x++) {
+		VECTOR factor = shrink ? AT_CONST(shrink + x * WIDE) : (VECTOR){0};
+
+		UNROLL
+		for (int i = 0; i < rows; i++) {
+			REAL *at = o + (i * nvectors + x) * WIDE;
+
+			if (shrink)
+				sum[i][x] = NAME(fma)(factor, AT(at), sum[i][x]);
+			AT(at) = sum[i][x];
+		}
+	}
+}
+
+/* ---- one panel against one key block -------------------------------------------------------- */
+
+struct NAME(step) {
+	const REAL *k, *v;         /* rows k_step and v_step apart */
+	int64_t k_step, v_step;
+	const REAL *q;             /* [D][lane] */
+	REAL *m, *l, *o;           /* [lane], [lane], [Dv][lane] */
+	REAL *p, *shrink;          /* [n][lane], [lane] */
+	int64_t n, D, Dv;          /* keys */
+	int64_t clear, clear_end;  /* whole tiles of keys that nothing hides from any row */
+	const REAL *first, *end;   /* [lane] keys each row sees, in part */
+	const REAL *bias;          /* [n] or [n][lane]: what the mask adds, or NULL */
+	bool bias_per_lane, started;
+	enum cpa_dtype dtype;      /* that weights are rounded to */
+};
+
+/* Applies rule and mask to keys [from, to). */
+static void NAME(hide)(
+	const struct NAME(step) *step, int nvectors, int64_t from, int64_t to, REAL *max)
+{
+	/* Both above 0, so that minus infinity stays what it is. */
+	const REAL high = (REAL)(LOG2E / 4), low = (REAL)(LOG2E / 4 - high);
+
+	for (int64_t j = from; j < to; j++)
+		for (int x = 0; x < nvectors * WIDE; x += WIDE) {
+			REAL *at = step->p + j * nvectors * WIDE + x;
+			VECTOR s = AT(at), key = NAME(spread)((REAL)j);
+			INTS seen = (INTS)(key >= AT_CONST(step->first + x)) &
+				(INTS)(key < AT_CONST(step->end + x));
+
+			if (step->bias) {
+				VECTOR bias = step->bias_per_lane
+					? AT_CONST(step->bias + j * nvectors * WIDE + x)
+					: NAME(broadcast)(step->bias + j);
+
+				s = NAME(fma)(bias, NAME(spread)(high),
+					NAME(fma)(bias, NAME(spread)(low), s));
+			}
+			s = (VECTOR)(((INTS)s & seen) |
+				((INTS)NAME(spread)(-(REAL)INFINITY) & ~seen));
+			AT(at) = s;
+			AT(max + x) = NAME(max)(s, AT(max + x));
+		}
+}
+
+/* Scores to weights; updates maximum and sum.  far: 4 m may not be finite. */
+CPA_INLINE void NAME(weigh)(const struct NAME(step) *step, const int nvectors, const bool far,
+	const enum cpa_dtype dtype, const REAL *max)
+{
+	VECTOR m[COLUMNS], sum[COLUMNS];
+	const VECTOR four = NAME(spread)(4);
+
+	UNROLL
+	for (int x = 0; x < nvectors; x++) {
+		VECTOR old = AT(step->m + x * WIDE);
+
+		m[x] = AT_CONST(max + x * WIDE);
+		AT(step->m + x * WIDE) = m[x];
+		AT(step->shrink + x * WIDE) = NAME(exp2)((old - m[x]) * four);
+		sum[x] = (VECTOR){0};
+		if (!far)
+			m[x] = m[x] * -four;
+	}
+	NO_UNROLL
+	for (int64_t j = 0; j < step->n; j++)
+		UNROLL
+		for (int x = 0; x < nvectors; x++) {
+			REAL *at = step->p + (j * nvectors + x) * WIDE;
+			VECTOR s = AT(at), p;
+
+			if (far)
+				s = (s - m[x]) * four;
+			else
+				s = NAME(fma)(s, four, m[x]);
+			p = NAME(exp2)(s);
+			sum[x] += p;
+			if (dtype == CPA_DTYPE_BF16)
+				p = NAME(round_bf16)(p);
+			if (dtype == CPA_DTYPE_FP16)
+				p = NAME(round_fp16)(p);
+			AT(at) = p;
+		}
+	UNROLL
+	for (int x = 0; x < nvectors; x++) {
+		REAL *l = step->l + x * WIDE;
+
+		AT(l) = NAME(fma)(AT(l), AT(step->shrink + x * WIDE), sum[x]);
+	}
+}
+
+CPA_INLINE void NAME(weigh_any)(
+	const struct NAME(step) *step, const int nvectors, const REAL *max)
+{
+	const REAL most = REAL_MAX / 8;
+	bool far = false;
+
+	for (int x = 0; x < nvectors * WIDE; x++)
+		far |= !(max[x] < most && max[x] > -most);
+	if (far)
+		NAME(weigh)(step, nvectors, true, step->dtype, max);
+	else if (step->dtype == CPA_DTYPE_BF16)
+		NAME(weigh)(step, nvectors, false, CPA_DTYPE_BF16, max);
+	else if (step->dtype == CPA_DTYPE_FP16)
+		NAME(weigh)(step, nvectors, false, CPA_DTYPE_FP16, max);
+	else
+		NAME(weigh)(step, nvectors, false, DTYPE, max);
+}
+
+/* The rest of a division by ROWS, each with a tile of its own. */
+#define REMAINDER(rows, call) \
+	switch (rows) { \
+	REMAINDER_CASE(1, call) \
+	REMAINDER_CASE(2, call) \
+	REMAINDER_CASE(3, call) \
+	REMAINDER_CASE(4, call) \
+	REMAINDER_CASE(5, call) \
+	REMAINDER_CASE(6, call) \
+	REMAINDER_CASE(7, call) \
+	default: \
+		break; \
+	}
+#define REMAINDER_CASE(n, call) \
+	case n: \
+		if (n < ROWS) { \
+			enum { COUNT = n < ROWS ? n : 1 }; \
+			call; \
+		} \
+		break;
+
+CPA_INLINE void NAME(scores)(const struct NAME(step) *step, const int nvectors, REAL *max)
+{
+	int64_t j = 0, lane = nvectors * WIDE;
+
+#define SCORE_TILE(rows) \
+	NAME(score_tile)(rows, nvectors, step->k + j * step->k_step, step->k_step, step->q, \
+		step->D, step->p + j * lane, \
+		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL)
+	for (; j + ROWS <= step->n; j += ROWS)
+		SCORE_TILE(ROWS);
+	REMAINDER(step->n - j, SCORE_TILE(COUNT))
+#undef SCORE_TILE
+}
+
+CPA_INLINE void NAME(values)(const struct NAME(step) *step, const int nvectors)
+{
+	int64_t d = 0, lane = nvectors * WIDE;
+
+#define VALUE_TILE(rows) \
+	NAME(value_tile)(rows, nvectors, step->v + d, step->v_step, step->p, step->n, \
+		step->o + d * lane, step->started ? step->shrink : NULL)
+	for (; d + ROWS <= step->Dv; d += ROWS)
+		VALUE_TILE(ROWS);
+	REMAINDER(step->Dv - d, VALUE_TILE(COUNT))
+#undef VALUE_TILE
+}
+
+CPA_INLINE void NAME(step)(const struct NAME(step) *step, const int nvectors)
+{
+	_Alignas(CPA_HOST_ALIGN) REAL max[PANEL];
+
+	memcpy(max, step->m, (size_t)nvectors * WIDE * sizeof(REAL));
+	NAME(scores)(step, nvectors, max);
+	NAME(hide)(step, nvectors, 0, step->clear, max);
+	NAME(hide)(step, nvectors, step->clear_end, step->n, max);
+	NAME(weigh_any)(step, nvectors, max);
+	NAME(values)(step, nvectors);
+}
+
+#define STEP(n) \
+	static void NAME(step_##n)(const struct NAME(step) *step) \
+	{ \
+		NAME(step)(step, n); \
+	}
+STEP(1)
+STEP(2)
+#if COLUMNS > 2
+STEP(3)
+#endif
+#if COLUMNS > 3
+STEP(4)
+#endif
+#undef STEP
+
+static void (*const NAME(steps)[])(const struct NAME(step) *) = {
+	NAME(step_1),
+	NAME(step_2),
+#if COLUMNS > 2
+	NAME(step_3),
+#endif
+#if COLUMNS > 3
+	NAME(step_4),
+#endif
+};

@@ -1,0 +1,89 @@
+/*
+ * attend_unit.h - between attend.c, which cuts a call into units, and the kernels, which do one
+ * unit each; not a public header.
+ *
+ * A unit is up to CPA_UNIT_ROWS query rows that share a key head: consecutive rows of the list
+ * "all tokens of the first head, all tokens of the second, ...".  The kernel lays them side by
+ * side in the lanes of vectors, so a group of heads over few tokens (decoding) fills lanes as
+ * well as many tokens of one head.
+ */
+#ifndef CPA_ATTEND_UNIT_H
+#define CPA_ATTEND_UNIT_H
+
+#include "kernels/host.h"
+
+enum {
+	CPA_UNIT_ROWS = 256,
+	CPA_KEY_BLOCK = 192, /* keys whose weights are added up apart; a multiple of every tile */
+	CPA_MAX_SPLITS = 16
+};
+
+/* One call. */
+struct cpa_attend_call {
+	const struct cpa_attend *attend;
+	struct cpa_range *visible; /* [batches][nq] */
+	int64_t *q_ids, *k_ids;    /* [nq], [nk] global; only with a mask */
+	bool copies_v;             /* rows of v lie so that reading them in place is slow */
+	size_t state_nbytes;       /* from one state of a unit to the next */
+};
+
+struct cpa_attend_unit {
+	const struct cpa_attend_call *call;
+	int64_t b, kv;       /* of the arrays */
+	int64_t head, first; /* row i is entry first + i of the list that begins with this head */
+	int n;               /* rows, 1..CPA_UNIT_ROWS */
+	int nsplits;         /* parts that its keys are cut into; 1: none */
+	double work;         /* about how long it takes */
+	char *state;         /* [nsplits] states of the kernel; NULL without splits */
+};
+
+/*
+ * What the tokens of a unit see by interval, closed up: keys between, which none sees, are left
+ * out.  They cost time, and may hold anything; a weight of 0 times NaN would be NaN.
+ */
+struct cpa_sight {
+	struct cpa_range token[CPA_UNIT_ROWS]; /* counted in keys kept; start > end: none */
+	struct cpa_range piece[CPA_UNIT_ROWS]; /* kept indices into k: ascending, with gaps */
+	int npieces;
+	int64_t nkeys;
+};
+void cpa_sight_find(const struct cpa_attend_unit *unit, struct cpa_sight *sight);
+
+/* Row i of a unit: which token and head of the arrays. */
+struct cpa_unit_row {
+	int64_t t, h;
+	const struct cpa_range *keys; /* what it sees */
+};
+CPA_INLINE struct cpa_unit_row cpa_unit_row(
+	const struct cpa_attend_unit *unit, const struct cpa_sight *sight, int64_t i)
+{
+	int64_t nq = unit->call->attend->nq, entry = unit->first + i, first = unit->first % nq;
+	struct cpa_unit_row row = {entry % nq, unit->head + entry / nq, NULL};
+	bool wraps = first + unit->n > nq; /* then sight is of all tokens */
+
+	row.keys = &sight->token[row.t - (wraps ? 0 : first)];
+	return row;
+}
+
+/* The kernels of one instruction set, fp32 (for 16 bit too) and fp64.  Memory is aligned to
+ * CPA_HOST_ALIGN. */
+struct cpa_attend_type {
+	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
+	/* Bytes of scratch for one thread, and of the state of one unit. */
+	size_t (*space_nbytes)(const struct cpa_problem *problem, int nrows);
+	size_t (*state_nbytes)(const struct cpa_problem *problem, int nrows);
+	/* Keys of part `split`; what was found goes into state (NULL: into that of the space). */
+	void (*attend)(const struct cpa_attend_unit *unit, int split, char *space, char *state);
+	/* Joins the nsplits states of the unit (0: takes that of the space); writes o and lse. */
+	void (*finish)(const struct cpa_attend_unit *unit, char *space, char *states);
+};
+struct cpa_attend_kernels {
+	const struct cpa_attend_type *fp32, *fp64;
+	/* 2^(4 x), x <= 0, n of them in place (n a multiple of 16); for tests. */
+	void (*exp2_fp32)(float *x, int64_t n);
+	void (*exp2_fp64)(double *x, int64_t n);
+};
+
+extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512;
+
+#endif
