@@ -49,6 +49,7 @@ struct cpa_suspect {
 	double *work; /* [Skv + 4 Dv] scratch */
 	/* Query tokens of ring rank r: query_list[query_start[r] ..], ascending.  [R + 1] [Sq] */
 	int64_t *query_start, *query_list;
+	int64_t *key_place; /* [Skv] of each key in its block */
 	/* Of the values of unknowns that are tried now: elements predicted by rounding, and those of
 	 * them that the run rounded the other way. */
 	int64_t nrounded, notherwise;
@@ -74,6 +75,8 @@ double cpa_suspect_masked(const struct cpa_suspect *s, const struct cpa_rule *ru
 void cpa_suspect_value(const struct cpa_suspect *s, int64_t b, int64_t j, int64_t kv, double *v);
 /* Ring rank of the block that key j is in, -1 for replicated keys (and everybody's own copy). */
 int cpa_suspect_block(const struct cpa_suspect *s, int64_t j);
+/* Where key j lies in its block, as if blocks were stored in ascending order. */
+int64_t cpa_suspect_place(const struct cpa_suspect *s, int64_t j);
 /* Ring rank that works on the row; a replicated query counts as its holder's. */
 int cpa_suspect_ring(const struct cpa_suspect *s, const struct cpa_suspect_row *row);
 /* World rank that works on the row: ring rank of the token, ulysses rank of the head (heads being

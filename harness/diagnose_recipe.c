@@ -81,6 +81,11 @@ int cpa_suspect_block(const struct cpa_suspect *s, int64_t j)
 	return s->key_rank[j] < 0 ? -1 : s->key_rank[j] / (int)s->U;
 }
 
+int64_t cpa_suspect_place(const struct cpa_suspect *s, int64_t j)
+{
+	return s->key_place[j];
+}
+
 int cpa_suspect_ring(const struct cpa_suspect *s, const struct cpa_suspect_row *row)
 {
 	int cp = s->query_rank[row->t];

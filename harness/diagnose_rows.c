@@ -88,8 +88,10 @@ static void list_blocks(struct cpa_suspect *s)
 	int64_t at = 0;
 	for (int64_t r = -1; r < s->R; r++) {
 		for (int64_t j = 0; j < s->problem->Skv; j++)
-			if (cpa_suspect_block(s, j) == r)
+			if (cpa_suspect_block(s, j) == r) {
+				s->key_place[j] = at - (r < 0 ? 0 : s->block_start[r]);
 				s->block_keys[at++] = j;
+			}
 		s->block_start[r + 1] = at;
 	}
 }
@@ -124,6 +126,7 @@ static enum cpa_status lay_out(struct cpa_suspect *s, struct cpa_error *error)
 	s->block_keys = make(s, p->Skv, sizeof *s->block_keys);
 	s->query_start = make(s, s->R, sizeof *s->query_start);
 	s->query_list = make(s, p->Sq, sizeof *s->query_list);
+	s->key_place = make(s, p->Skv, sizeof *s->key_place);
 	s->work = make(s, p->Skv + 4 * p->Dv, sizeof *s->work);
 	if (s->arena.failed)
 		return no_memory(error);
