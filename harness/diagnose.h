@@ -53,6 +53,7 @@ struct cpa_suspect {
 	/* Of the values of unknowns that are tried now: elements predicted by rounding, and those of
 	 * them that the run rounded the other way. */
 	int64_t nrounded, notherwise;
+	double *smooth; /* k less the mean of each block; NULL until asked for */
 	struct cpa_recording *recording;
 	int call; /* number of the call */
 	struct cpa_arena arena;

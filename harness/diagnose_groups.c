@@ -68,7 +68,16 @@ static void describe_times(const struct cpa_suspect *s, struct cpa_finding *f)
 
 /* ---- E02: joined at the wrong side, under causal ---- */
 
-enum { SEEN_BY_ALL, SEEN_BY_NONE, SEEN_ON_ONE, HIDDEN_ON_ONE, NSIDES };
+enum { SEEN_BY_ALL, SEEN_BY_NONE, OTHER_END, SEEN_ON_ONE, HIDDEN_ON_ONE, NSIDES };
+
+/* The id of replicated key j, if the replicated keys in front stood behind all others, or those
+ * behind in front. */
+static int64_t other_end(const struct cpa_suspect *s, int64_t j)
+{
+	int64_t n = s->block_start[0], Skv = s->problem->Skv;
+
+	return s->block_keys[0] == 0 ? (j + Skv - n) % Skv : (j + n) % Skv;
+}
 
 /* Right for keys that are split, and for queries that are replicated. */
 static double side_score(const struct cpa_recipe_at *at, int64_t j)
@@ -87,6 +96,9 @@ static double side_score(const struct cpa_recipe_at *at, int64_t j)
 		return score;
 	case SEEN_BY_NONE:
 		return -INFINITY;
+	case OTHER_END:
+		return cpa_suspect_masked(s, &s->problem->rule, score, row->b, row->t, row->h,
+			other_end(s, j));
 	case SEEN_ON_ONE:
 		return here ? score : -INFINITY;
 	default:
@@ -120,6 +132,7 @@ static bool predict_side(struct cpa_suspect *s, struct cpa_suspect_row *row,
 static void describe_side(const struct cpa_suspect *s, struct cpa_finding *f)
 {
 	static const char *const how[] = {"seen by every split query", "seen by no split query",
+		"in the place of the other end",
 		"seen by split queries of one ring rank only",
 		"hidden from split queries of one ring rank"};
 

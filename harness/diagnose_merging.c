@@ -151,6 +151,71 @@ static bool predict_shift(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	return true;
 }
 
+/* Keys less the mean of their block, kept in the type of k, which rounds them once more. */
+static void smooth_keys(struct cpa_suspect *s, int64_t b, int block, double *smooth)
+{
+	const struct cpa_problem *p = s->problem;
+	int64_t first = block < 0 ? 0 : s->block_start[block], end = s->block_start[block + 1];
+	int64_t width = p->Hkv * p->D;
+
+	for (int64_t x = 0; x < width; x++) {
+		double mean = 0.0;
+
+		for (int64_t i = first; i < end; i++)
+			mean += cpa_load(p->dtype, s->checked->tensors.k,
+					(b * p->Skv + s->block_keys[i]) * width + x) /
+				(double)(end - first);
+		for (int64_t i = first; i < end; i++) {
+			int64_t at = (b * p->Skv + s->block_keys[i]) * width + x;
+			double bits[1];
+
+			cpa_store(p->dtype, bits, 0,
+				cpa_load(p->dtype, s->checked->tensors.k, at) - mean);
+			smooth[at] = cpa_load(p->dtype, bits, 0);
+		}
+	}
+}
+
+static double smooth_score(const struct cpa_recipe_at *at, int64_t j)
+{
+	const struct cpa_suspect *s = at->s;
+	const struct cpa_problem *p = s->problem;
+	const struct cpa_suspect_row *row = at->row;
+	int64_t q = ((row->b * p->Sq + row->t) * p->Hq + row->h) * p->D;
+	int64_t k = ((row->b * p->Skv + j) * p->Hkv + row->h / (p->Hq / p->Hkv)) * p->D;
+	double sum = 0.0;
+
+	for (int64_t d = 0; d < p->D; d++)
+		sum += cpa_load(p->dtype, s->checked->tensors.q, q + d) * s->smooth[k + d];
+	return cpa_suspect_masked(s, &p->rule, p->scale * sum, row->b, row->t, row->h, j);
+}
+
+static bool predict_smooth(struct cpa_suspect *s, struct cpa_suspect_row *row,
+	const int64_t *unknown, double *o, double *lse)
+{
+	static const struct cpa_recipe recipe = {.score = smooth_score};
+	const struct cpa_problem *p = s->problem;
+	struct cpa_recipe_at at = {.s = s, .row = row};
+
+	(void)unknown;
+	if (!s->smooth) {
+		s->smooth = cpa_arena_alloc(&s->arena,
+			(size_t)(p->B * p->Skv * p->Hkv * p->D) * sizeof *s->smooth);
+		for (int64_t b = 0; s->smooth && b < p->B; b++)
+			for (int block = -1; block < s->R; block++)
+				smooth_keys(s, b, block, s->smooth);
+	}
+	if (!s->smooth)
+		return false;
+	cpa_recipe_run(&recipe, &at, o, lse);
+	return true;
+}
+
+static bool is_narrow(const struct cpa_suspect *s)
+{
+	return cpa_dtype_nbytes(s->problem->dtype) == 2;
+}
+
 static void describe_shift(const struct cpa_suspect *s, struct cpa_finding *f)
 {
 	static const char *const what[] = {"the mean of its keys", "its largest score",
@@ -361,6 +426,8 @@ const struct cpa_hypothesis cpa_hypotheses_merging[] = {
 	{"A02", "the lse of each block lacks what was subtracted from its scores",
 		"keys constant in each block", NULL, shift_unknowns, predict_shift,
 		describe_shift, false, false},
+	{"A02", "the lse of each block lacks the mean of its keys, which was taken off k",
+		"keys constant in each block", is_narrow, NULL, predict_smooth, NULL, false, false},
 	{"A06", "a block without keys has a finite lse in place of -inf",
 		"a row that sees no key of one block", has_ring, empty_unknowns, predict_empty,
 		describe_empty, false, false},

@@ -67,7 +67,8 @@ static void round_as_observed(struct cpa_suspect *s, const struct cpa_suspect_ro
 	double step = 2.1 * cpa_dtype_roundoff(low), most = fabs(row->truth->lse);
 	bool other = false, far = false;
 
-	most = weights && isfinite(most) ? most * row->truth->v_max : 0.0;
+	/* Steps of what was there before values cancelled, or of weights. */
+	most = (weights && isfinite(most) ? fmax(most, 1.0) : 1.0) * row->truth->v_max;
 	for (int64_t d = 0; row->o && d < s->problem->Dv; d++) {
 		double size = fmax(fabs(o[d]), fabs(row->o[d])), off = fabs(o[d] - row->o[d]);
 
