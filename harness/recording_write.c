@@ -294,7 +294,8 @@ enum cpa_status cpa_recording_write_run(const char *path, const char *call,
 		return status;
 	snprintf(where, sizeof where, "/calls/%s", call);
 	if (write_call(file, where, problem, data, source) &&
-	    (!run || run->world == 0 || cpa_recording_write_ranks(file, where, run))) {
+	    (!run || run->world == 0 || cpa_recording_write_ranks(file, where, run)) &&
+	    (!run || run->nevents == 0 || cpa_recording_write_events(file, where, run))) {
 		write_guidance(file, where, guidance);
 		status = cpa_h5_image(file, &image, &nbytes, error);
 	} else {

@@ -21,6 +21,7 @@ struct cpa_deviation {
 
 struct cpa_check_part;
 struct cpa_diagnosis;
+struct cpa_hang;
 struct cpa_result {
 	const char *file, *call;            /* borrowed; file NULL for --problem */
 	bool has_config;                    /* false: the whole call (cannot_tell, unsupported) */
@@ -40,6 +41,7 @@ struct cpa_result {
 	bool has_proof, proved;             /* plan */
 	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
 	const struct cpa_diagnosis *diagnosis; /* diagnose: of the first part of a call; borrowed */
+	const struct cpa_hang *hang;        /* diagnose: of the events of a call; borrowed; NULL: none */
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */

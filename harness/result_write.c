@@ -9,6 +9,7 @@
 
 #include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_events.h"
 #include "harness/diagnose_report.h"
 #include "harness/guidance.h"
 #include "harness/json.h"
@@ -328,6 +329,8 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 		cpa_check_put_json(json, r);
 	if (r->diagnosis)
 		cpa_diagnosis_put_json(json, r->diagnosis);
+	if (r->hang)
+		cpa_hang_put_json(json, r->hang);
 	cpa_json_end_object(json);
 }
 
