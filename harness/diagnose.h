@@ -54,6 +54,9 @@ struct cpa_suspect {
 	 * them that the run rounded the other way. */
 	int64_t nrounded, notherwise;
 	double *smooth; /* k less the mean of each block; NULL until asked for */
+	struct cpa_turned *turned; /* of diagnose_positions.c, NULL until asked for */
+	struct cpa_own *own; /* of diagnose_inputs.c, likewise */
+	double *spare; /* [2 D + Dv] likewise */
 	struct cpa_recording *recording;
 	int call; /* number of the call */
 	struct cpa_arena arena;
@@ -183,6 +186,8 @@ extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B */
 extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C */
 extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* D */
 extern const struct cpa_hypothesis cpa_hypotheses_groups[]; /* E */
+extern const struct cpa_hypothesis cpa_hypotheses_positions[]; /* E06 */
+extern const struct cpa_hypothesis cpa_hypotheses_inputs[]; /* E08 */
 extern const struct cpa_hypothesis cpa_hypotheses_buffers[]; /* F */
 extern const struct cpa_hypothesis cpa_hypotheses_branches[]; /* H */
 

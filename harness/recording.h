@@ -105,6 +105,12 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
 	struct cpa_error *error);
 
+/* All of q or k as stored, not turned, into dst [B, S, H, D] of dtype `to`, dense BSHD, with what turns
+ * it.  Only of a call that has positions.   positions [S]; both live as long as the recording */
+enum cpa_status cpa_recording_read_stored(struct cpa_recording *recording, int i, const char *tensor,
+	enum cpa_dtype to, void *dst, const struct cpa_rope **rope, const int64_t **positions,
+	struct cpa_error *error);
+
 /* All that the rank held, padding included, into dst [nbatches, ntokens, nheads, dim] of dtype `to`, dense
  * BSHD whatever the layout of the file.  q and k are as stored, not turned by positions. */
 enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, const struct cpa_held *held,
@@ -137,6 +143,9 @@ struct cpa_recorded_run {
 	const struct cpa_run_part *parts; /* [nparts]; ranks that have none are left out */
 	int nparts;
 	const struct cpa_guidance *guidance; /* NULL: none */
+	/* q and k are data before RoPE, which turns them by these; Sq = Skv.  NULL: after it. */
+	const int64_t *positions; /* [Sq] */
+	const struct cpa_rope *rope;
 	const struct cpa_event *events;      /* [nevents]; NULL: none */
 	int64_t nevents;
 	enum { CPA_EVENT_NUMBERS, CPA_EVENT_ENUM, CPA_EVENT_STRINGS } event_names; /* how kinds are stored */

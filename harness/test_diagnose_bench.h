@@ -39,6 +39,12 @@ struct bench {
 	void *data[5];		/* q k v o lse, whole */
 	struct cpa_ranks ranks;
 	struct cpa_device *device;
+	/* q and k of data are turned by these, and recorded without. */
+	const int64_t *positions;
+	const struct cpa_rope *rope;
+	/* Rank that is said to hold other numbers: those of `other`; other[0] NULL: none. */
+	int strange;
+	void *other[3];
 };
 
 static size_t tensor_nbytes(const struct cpa_problem *p, enum cpa_tensor tensor)
@@ -142,7 +148,10 @@ static struct cpa_run_part part_of(
 	part.held.dim = tensor == CPA_TENSOR_LSE ? 1
 		: tensor == CPA_TENSOR_O || tensor == CPA_TENSOR_V ? p->Dv : p->D;
 	snprintf(part.held.tensor, sizeof part.held.tensor, "%s", cpa_tensor_name(tensor));
-	cpa_shard_gather(&shard, b->data[tensor], data);
+	cpa_shard_gather(&shard,
+		tensor <= CPA_TENSOR_V && rank == b->strange && b->other[0] ? b->other[tensor]
+									    : b->data[tensor],
+		data);
 	part.data = data;
 	return part;
 }
@@ -160,7 +169,8 @@ static void save(struct bench *b, const struct cpa_config *config, unsigned tens
 		.order = -1};
 	struct cpa_run_part parts[5 * 8];
 	struct cpa_recorded_run run = {
-		.config = &recorded, .world = b->ranks.W, .parts = parts, .guidance = guidance};
+		.config = &recorded, .world = b->ranks.W, .parts = parts, .guidance = guidance,
+		.positions = b->positions, .rope = b->rope};
 	const void *data[5] = {b->data[0], b->data[1], b->data[2], NULL, NULL};
 	struct cpa_arena arena;
 	struct cpa_error error = {""};

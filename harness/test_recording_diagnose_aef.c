@@ -318,6 +318,137 @@ static void replicated_keys_and_groups_are_named(void **state)
 	}
 }
 
+/* ---- positions ---- */
+
+static void copy_tensors(struct bench *b, void *copies[3], int n)
+{
+	for (int i = 0; i < n; i++) {
+		size_t nbytes = tensor_nbytes(&b->run, (enum cpa_tensor)i);
+
+		copies[i] = malloc(nbytes);
+		assert_non_null(copies[i]);
+		memcpy(copies[i], b->data[i], nbytes);
+	}
+}
+
+/* 32 tokens in 4 contiguous shards of 8. */
+static int64_t local_place(int64_t t)
+{
+	return t % 8;
+}
+
+static int64_t zigzag_place(int64_t t)
+{
+	int64_t chunk = t / 4 % 2 ? 7 - t / 8 : t / 8;
+
+	return chunk * 4 + t % 4;
+}
+
+static int64_t own_place(int64_t t)
+{
+	return t;
+}
+
+static void positions_of_others_are_named(void **state)
+{
+	static const struct {
+		const char *says;
+		int64_t (*q)(int64_t), (*k)(int64_t);
+		int turns;
+	} turned[] = {
+		{"q is turned by the first positions on every rank, k by the first", local_place,
+			local_place, 1},
+		{"q is turned by its own positions, k by the first", own_place, local_place, 1},
+		{"q is turned by the positions of zigzag shards, k by the positions of zigzag",
+			zigzag_place, zigzag_place, 1},
+		{"q is turned by nothing, k by nothing", own_place, own_place, 0},
+		{NULL, own_place, own_place, 1}, /* right */
+	};
+	struct cpa_rope rope = {8, 100, CPA_ROPE_HALF};
+	int64_t positions[32], places[2][32];
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof turned / sizeof turned[0]; i++) {
+		void *stored[3];
+		struct verdict v;
+		struct bench b;
+
+		set_up(&b, i % 2 ? PLAIN "bf16" : PLAIN "fp32", 5 + i);
+		copy_tensors(&b, stored, 2);
+		for (int t = 0; t < 32; t++) {
+			positions[t] = 3 + t;
+			places[0][t] = 3 + turned[i / 2].q(t);
+			places[1][t] = 3 + turned[i / 2].k(t);
+		}
+		for (int n = 0; n < 2 && turned[i / 2].turns; n++)
+			cpa_ref_rope_array(&rope, places[n], 2, 32, n ? 2 : 4, b.run.dtype,
+				b.data[n]);
+		struct cpa_config config =
+			cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &b.run);
+		config.ring_degree = 4;
+		run_ranks(&b, spoilt_device(), &config, NULL, NULL);
+		for (int n = 0; n < 2; n++) {
+			free(b.data[n]);
+			b.data[n] = stored[n];
+		}
+		b.positions = positions;
+		b.rope = &rope;
+		save(&b, &config, 1u << CPA_TENSOR_O | 1u << CPA_TENSOR_LSE, NULL);
+		diagnose_file(file_path, 0, &v);
+		if (turned[i / 2].says ? !says(&v, "E06", turned[i / 2].says) || v.nties > 1
+				       : v.nwrong > 0)
+			fail_msg("%zu: %d wrong, %d findings, %d ties, first %s", i, v.nwrong, v.n,
+				v.nties, v.n ? v.findings[0].text : "none");
+		tear_down(&b);
+	}
+}
+
+/* ---- other inputs ---- */
+
+/* Rank 2 of 4 starts from another seed; what it holds is recorded, and went round the ring. */
+static void ranks_that_start_from_other_numbers_are_named(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		void *right[3];
+		struct verdict v;
+		struct bench b;
+
+		set_up(&b, i % 2 ? PLAIN "bf16,causal" : PLAIN "fp32", 5);
+		copy_tensors(&b, right, 3);
+		struct cpa_config config =
+			cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &b.run);
+		config.ring_degree = i < 2 ? 4 : 2;
+		config.ulysses_degree = i < 2 ? 1 : 2;
+		/* Its shard is tokens 16 to 23. */
+		for (int n = 0; n < 3; n++) {
+			size_t row = cpa_token_nbytes(&b.run, (enum cpa_tensor)n);
+			char *other = malloc(tensor_nbytes(&b.run, (enum cpa_tensor)n));
+
+			assert_non_null(other);
+			cpa_inputs_fill(&b.run, CPA_FILL_NORMAL, 99, (enum cpa_tensor)n, other);
+			for (size_t item = 0; item < 2; item++)
+				memcpy((char *)b.data[n] + (32 * item + 16) * row,
+					other + (32 * item + 16) * row, 8 * row);
+			b.other[n] = other;
+		}
+		b.strange = 2;
+		run_ranks(&b, spoilt_device(), &config, NULL, NULL);
+		for (int n = 0; n < 3; n++) {
+			free(b.data[n]);
+			b.data[n] = right[n];
+		}
+		save(&b, &config, 31, NULL);
+		diagnose_file(file_path, 0, &v);
+		if (!is_named(&v, "E08", 2, -1) || v.nties != 1 || v.findings[0].rank != 2)
+			fail_msg("%d: %d wrong, %d findings, first %s", i, v.nwrong, v.n,
+				v.n ? v.findings[0].text : "none");
+		for (int n = 0; n < 3; n++)
+			free(b.other[n]);
+		tear_down(&b);
+	}
+}
+
 /* ---- branches ---- */
 
 /* Batch items in the order of another branch: q, k and v of item b are those of item as[b]. */
@@ -361,13 +492,7 @@ static void branches_computed_as_others_are_named(void **state)
 		snprintf(text, sizeof text, "B=%d,S=24,H=4,D=8,dtype=%s", mixed[i].n,
 			i % 2 ? "bf16" : "fp32");
 		set_up(&b, text, 7 + i);
-		for (int n = 0; n < 3; n++) {
-			size_t nbytes = tensor_nbytes(&b.run, (enum cpa_tensor)n);
-
-			right[n] = malloc(nbytes);
-			assert_non_null(right[n]);
-			memcpy(right[n], b.data[n], nbytes);
-		}
+		copy_tensors(&b, right, 3);
 		exchange_items(&b, mixed[i].as);
 		struct cpa_config config =
 			cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &b.run);
@@ -526,6 +651,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_class_is_named_where_it_was_planted),
 		cmocka_unit_test(replicated_keys_and_groups_are_named),
+		cmocka_unit_test(positions_of_others_are_named),
+		cmocka_unit_test(ranks_that_start_from_other_numbers_are_named),
 		cmocka_unit_test(branches_computed_as_others_are_named),
 		cmocka_unit_test(right_runs_are_never_named),
 		cmocka_unit_test(a_run_that_averages_its_blocks_is_named),
