@@ -134,7 +134,8 @@ static int compare_findings(const void *a, const void *b)
 static int count_ties(const struct cpa_finding *findings, int n)
 {
 	int nties = n > 0;
-	/* What is left after the best is the noise of the run; a tenth of the bound is noise too. */
+	/* What is left after the best is the noise of the run; a tenth of the bound is noise too.
+	 */
 	double noise = n > 0 ? 2.0 * findings[0].residual + 0.1 : 0.0;
 
 	while (nties < n && findings[nties].residual <= noise)

@@ -28,7 +28,8 @@ static void branch_unknowns(const struct cpa_suspect *s, int64_t *n)
 static bool predict_branches(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const int64_t *as, double *o, double *lse)
 {
-	int64_t items = s->problem->B / nbranches(s), b = as[row->b / items] * items + row->b % items;
+	int64_t items = s->problem->B / nbranches(s),
+		b = as[row->b / items] * items + row->b % items;
 
 	if (b == row->b)
 		return false;

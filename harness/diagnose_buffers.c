@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool has_hops(const struct cpa_suspect *s)
 {
@@ -95,6 +96,14 @@ static bool predict_stale_block(struct cpa_suspect *s, struct cpa_suspect_row *r
 	return predict_stale(s, row, unknown, STALE_BOTH, o, lse);
 }
 
+static void say_rank(struct cpa_finding *f)
+{
+	size_t n = strlen(f->text);
+
+	if (f->rank >= 0)
+		snprintf(f->text + n, sizeof f->text - n, ", on rank %d alone", f->rank);
+}
+
 static int block_at(const struct cpa_suspect *s, const struct cpa_finding *f, int64_t hop)
 {
 	int64_t ring = f->rank % (s->R * s->U) / s->U - (f->unknown[3] ? -hop : hop);
@@ -104,7 +113,8 @@ static int block_at(const struct cpa_suspect *s, const struct cpa_finding *f, in
 
 static void describe_stale(const struct cpa_suspect *s, struct cpa_finding *f)
 {
-	const char *every[] = {"the own one", "the one of the hop before", "the one of the next hop"};
+	static const char *const every[] = {
+		"the own one", "the one of the hop before", "the one of the next hop"};
 	int hop = (int)f->unknown[1], from = (int)f->unknown[2];
 
 	f->rank = (int)f->unknown[0] - 1;
@@ -112,6 +122,7 @@ static void describe_stale(const struct cpa_suspect *s, struct cpa_finding *f)
 	if (hop == 0) {
 		snprintf(f->text, sizeof f->text, "each hop works on another block: %s",
 			every[from]);
+		say_rank(f);
 		return;
 	}
 	if (f->rank < 0) {
@@ -146,9 +157,10 @@ static void describe_apart(struct cpa_finding *f, const char *operand)
 			(int)f->unknown[2]);
 	else
 		snprintf(f->text, sizeof f->text, "%s is %s", operand,
-			f->unknown[2] == 0 ? "the own one at every hop"
+			f->unknown[2] == 0	     ? "the own one at every hop"
 				: f->unknown[2] == 1 ? "one hop behind"
 						     : "one hop ahead");
+	say_rank(f);
 }
 
 static void describe_k(const struct cpa_suspect *s, struct cpa_finding *f)
@@ -208,28 +220,46 @@ static void torn_unknowns(const struct cpa_suspect *s, int64_t *n)
 	n[3] = s->R > 2 ? 4 : 2;
 }
 
+/* Feature 0 of the value that goes with key j. */
+static double first_value(
+	const struct cpa_suspect *s, const struct cpa_suspect_row *row, int64_t j)
+{
+	const struct cpa_problem *p = s->problem;
+
+	return cpa_load(p->dtype, s->checked->tensors.v,
+		((row->b * p->Skv + j) * p->Hkv + row->h / (p->Hq / p->Hkv)) * p->Dv);
+}
+
 /* False: the lse, or feature 0 of o, is not that of the row as it was observed.  Saves what a
  * whole prediction costs for each of very many boundaries. */
 static bool looks_torn(struct cpa_suspect *s, struct cpa_recipe_at *at)
 {
 	struct cpa_suspect_row *row = at->row;
 	int block = cpa_recipe_block(at, (int)(at->unknown[1] / s->R));
-	double L = row->truth->lse, sum = 1.0;
+	double L = row->truth->lse, sum = 1.0, first = row->want[0];
+	bool free_keys = s->problem->rule.mask.kind == CPA_MASK_NONE;
 
-	if (isnan(row->lse) || !isfinite(row->lse) || !isfinite(L) ||
-		!cpa_suspect_scores(s, row))
+	if (!free_keys || !isfinite(L) || !cpa_suspect_scores(s, row))
 		return true;
 	at->hop = (int)(at->unknown[1] / s->R);
 	for (int64_t i = s->block_start[block]; i < s->block_start[block + 1]; i++) {
 		int64_t j = s->block_keys[i], from = torn_token(at, j);
+		double out, in;
 
-		if (from != j && cpa_suspect_masked(s, &s->problem->rule, 0.0, row->b, row->t,
-					 row->h, j) > -INFINITY)
-			sum += exp(row->scores[from] - L) - exp(row->scores[j] - L);
+		if (from == j || j < row->keys.start || j >= row->keys.end)
+			continue;
+		out = exp(row->scores[j] - L);
+		in = exp(row->scores[from] - L);
+		sum += in - out;
+		first += in * first_value(s, row, from) - out * first_value(s, row, j);
 	}
-	return fabs(L + log(sum) - row->lse) <=
-		2.0 * row->bound.lse + 1e-6 * fmax(1.0, fabs(row->lse)) ||
-		s->problem->rule.mask.kind == CPA_MASK_BIAS;
+	first /= sum;
+	if (!isnan(row->lse) && !(fabs(L + log(sum) - row->lse) <= 2.0 * row->bound.lse + 1e-6))
+		return false;
+	return !row->o ||
+		fabs(first - row->o[0]) <=
+		2.0 * (row->bound.o_abs + row->bound.o_rel * fmax(fabs(first), fabs(row->o[0]))) +
+			1e-6;
 }
 
 static bool predict_torn(struct cpa_suspect *s, struct cpa_suspect_row *row,
@@ -243,8 +273,7 @@ static bool predict_torn(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	int64_t hop = unknown[1] / s->R, from = unknown[1] % s->R;
 
 	/* Boundary 0 is F01, and a row that is right says little about where it is. */
-	if (hop < 1 || from == hop || unknown[2] < 1 ||
-		cpa_suspect_worker(s, row) != unknown[0])
+	if (hop < 1 || from == hop || unknown[2] < 1 || cpa_suspect_worker(s, row) != unknown[0])
 		return false;
 	at.ring = cpa_suspect_ring(s, row);
 	if (row->wrong && !looks_torn(s, &at))
@@ -310,6 +339,7 @@ static void describe_late(const struct cpa_suspect *s, struct cpa_finding *f)
 	else
 		snprintf(f->text, sizeof f->text,
 			"each partial is merged by the lse of the hop before");
+	say_rank(f);
 }
 
 const struct cpa_hypothesis cpa_hypotheses_buffers[] = {
@@ -321,7 +351,8 @@ const struct cpa_hypothesis cpa_hypotheses_buffers[] = {
 		stale_unknowns, predict_stale_k, describe_k, false, false},
 	{"F03", "a part of a block is of the hop before", "V = identity", has_hops, torn_unknowns,
 		predict_torn, describe_torn, false, false},
-	{"F04", "a partial is merged by the lse of another hop", "the same run again, with delays",
-		has_hops, late_unknowns, predict_late, describe_late, false, false},
+	{"F04", "a partial is merged by the lse of another hop",
+		"the same run again, with delays", has_hops, late_unknowns, predict_late,
+		describe_late, false, false},
 	{0},
 };

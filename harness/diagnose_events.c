@@ -168,8 +168,7 @@ static enum cpa_status list_uses(
 	for (int64_t i = 0; i < m->n; i++)
 		if (cpa_event_is_message(&m->events[i]) ||
 			m->events[i].kind == CPA_EVENT_COLLECTIVE)
-			m->uses[n++] = (struct cpa_use){
-				.communicator = m->events[i].communicator,
+			m->uses[n++] = (struct cpa_use){.communicator = m->events[i].communicator,
 				.rank = m->events[i].rank};
 	qsort(m->uses, (size_t)n, sizeof *m->uses, compare_uses);
 	for (int64_t i = 0; i < n; i++)
@@ -259,7 +258,8 @@ static bool advance(struct cpa_matching *m, int rank)
 			return true;
 		}
 		/* In a group all start together. */
-		if (!(m->grouped[rank] && kind != CPA_EVENT_WAIT && kind != CPA_EVENT_GROUP_END) &&
+		if (!(m->grouped[rank] && kind != CPA_EVENT_WAIT &&
+			    kind != CPA_EVENT_GROUP_END) &&
 			pending(m, rank, k) >= 0)
 			return any;
 		if (kind == CPA_EVENT_GROUP_END) {
@@ -332,11 +332,9 @@ static void note_rank(const struct cpa_matching *m, struct cpa_hang *hang, int r
 		it->waits_for = missing_member(m, it->event);
 	else if (event->peer >= 0 && event->peer < m->world)
 		it->waits_for = event->peer;
-	it->unmatched = event->kind == CPA_EVENT_COLLECTIVE
-		? false
-		: m->partner[it->event] < 0;
-	it->peer_finished =
-		it->waits_for >= 0 && m->at[it->waits_for] == m->first[it->waits_for + 1];
+	it->unmatched = event->kind == CPA_EVENT_COLLECTIVE ? false : m->partner[it->event] < 0;
+	it->peer_finished = it->waits_for >= 0 &&
+		m->at[it->waits_for] == m->first[it->waits_for + 1];
 }
 
 enum cpa_status cpa_hang_find(const struct cpa_event *events, int64_t nevents, int world,

@@ -26,7 +26,8 @@ struct cpa_hang {
 	int chain_end; /* without a cycle: the finished rank that others wait for; -1: none */
 	int64_t mismatch[2]; /* two events that match in all but their bytes; -1: none */
 	bool wrong;
-	int nclasses; /* of the fault dictionary; more than one: the log does not tell them apart */
+	int nclasses; /* of the fault dictionary; more than one: the log does not tell them apart
+		       */
 	const char *classes[4];
 	char text[400]; /* the verdict, a sentence without a full stop */
 };

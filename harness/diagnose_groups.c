@@ -1,6 +1,6 @@
 /*
- * diagnose_groups.c - E: tokens that every rank holds, and ranks that talk to the wrong ones or to
- * none.  Positions are in diagnose_positions.c, other inputs in diagnose_inputs.c.
+ * diagnose_groups.c - E: tokens that every rank holds, and ranks that talk to the wrong ones or
+ * to none.  Positions are in diagnose_positions.c, other inputs in diagnose_inputs.c.
  */
 #include "harness/diagnose.h"
 
@@ -86,8 +86,7 @@ static double side_score(const struct cpa_recipe_at *at, int64_t j)
 	const struct cpa_suspect_row *row = at->row;
 	bool here = at->ring == at->unknown[1];
 	double score = row->scores[j];
-	double right = cpa_suspect_masked(
-		s, &s->problem->rule, score, row->b, row->t, row->h, j);
+	double right = cpa_suspect_masked(s, &s->problem->rule, score, row->b, row->t, row->h, j);
 
 	if (at->block >= 0)
 		return right;
@@ -97,8 +96,8 @@ static double side_score(const struct cpa_recipe_at *at, int64_t j)
 	case SEEN_BY_NONE:
 		return -INFINITY;
 	case OTHER_END:
-		return cpa_suspect_masked(s, &s->problem->rule, score, row->b, row->t, row->h,
-			other_end(s, j));
+		return cpa_suspect_masked(
+			s, &s->problem->rule, score, row->b, row->t, row->h, other_end(s, j));
 	case SEEN_ON_ONE:
 		return here ? score : -INFINITY;
 	default:
@@ -132,8 +131,7 @@ static bool predict_side(struct cpa_suspect *s, struct cpa_suspect_row *row,
 static void describe_side(const struct cpa_suspect *s, struct cpa_finding *f)
 {
 	static const char *const how[] = {"seen by every split query", "seen by no split query",
-		"in the place of the other end",
-		"seen by split queries of one ring rank only",
+		"in the place of the other end", "seen by split queries of one ring rank only",
 		"hidden from split queries of one ring rank"};
 
 	(void)s;
@@ -226,8 +224,7 @@ static bool predict_wrong_group(struct cpa_suspect *s, struct cpa_suspect_row *r
 
 static void describe_group(const struct cpa_suspect *s, struct cpa_finding *f)
 {
-	static const char *const which[] = {"the rank itself", "its ulysses group",
-		"its ring"};
+	static const char *const which[] = {"the rank itself", "its ulysses group", "its ring"};
 	char group[80];
 	int g = (int)f->unknown[1] + 1;
 
@@ -270,8 +267,8 @@ static void describe_copies(const struct cpa_suspect *s, struct cpa_finding *f)
 
 const struct cpa_hypothesis cpa_hypotheses_groups[] = {
 	{"E01", "replicated keys are counted more than once, or not at all",
-		"K = 0, V = 1 on replicated tokens", has_replicated, times_unknowns, predict_times,
-		describe_times, false, false},
+		"K = 0, V = 1 on replicated tokens", has_replicated, times_unknowns,
+		predict_times, describe_times, false, false},
 	{"E02", "replicated keys are joined at the wrong side", "V = identity, causal", has_sides,
 		side_unknowns, predict_side, describe_side, false, false},
 	{"E03", "ranks do not communicate", "V constant in each block", has_ranks, NULL,

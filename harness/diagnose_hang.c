@@ -1,6 +1,6 @@
 /*
- * diagnose_hang.c - what it means that ranks wait: G of the fault dictionary, from the cycle or the
- * finished rank at the end of who waits for whom.
+ * diagnose_hang.c - what it means that ranks wait: G of the fault dictionary, from the cycle or
+ * the finished rank at the end of who waits for whom.
  */
 #include "harness/diagnose_hang.h"
 
@@ -43,7 +43,7 @@ static void find_mismatch(const struct cpa_matching *m, struct cpa_hang *hang)
 {
 	for (int64_t i = 0; i < m->n && hang->mismatch[0] < 0; i++) {
 		const struct cpa_event *it = &m->events[i];
-		int64_t other = cpa_event_is_message(it) ? m->partner[i]
+		int64_t other = cpa_event_is_message(it)   ? m->partner[i]
 			: it->kind == CPA_EVENT_COLLECTIVE ? m->meets[i]
 							   : -1;
 
@@ -97,11 +97,11 @@ static void judge_stranger(struct cpa_hang *hang, int rank)
 	const struct cpa_event *it = pending(hang, rank);
 
 	name(hang, "G06");
-	say(hang, "rank %d names rank %d as the peer of its %s on communicator %d, which %s", rank,
-		it->peer, cpa_event_kind_name(it->kind), it->communicator,
+	say(hang, "rank %d names rank %d as the peer of its %s on communicator %d, which %s",
+		rank, it->peer, cpa_event_kind_name(it->kind), it->communicator,
 		it->peer < 0 || it->peer >= hang->world ? "there is not"
 			: it->peer == rank		? "is itself"
-						: "never uses that communicator");
+							: "never uses that communicator");
 }
 
 /* ---- a finished peer, a cycle ---- */
@@ -149,7 +149,8 @@ static void judge_finished(const struct cpa_matching *m, struct cpa_hang *hang)
 	int64_t mine, peer = ncommunications(m, hang->chain_end);
 
 	for (int rank = 0; rank < hang->world; rank++)
-		if (hang->ranks[rank].event >= 0 && hang->ranks[rank].waits_for == hang->chain_end)
+		if (hang->ranks[rank].event >= 0 &&
+			hang->ranks[rank].waits_for == hang->chain_end)
 			waits = rank;
 	mine = ncommunications(m, waits);
 	for (int rank = 0; rank < hang->world; rank++) {
@@ -245,7 +246,8 @@ static int64_t largest_group(const struct cpa_matching *m)
 		for (int64_t k = m->first[rank]; k < m->first[rank + 1]; k++) {
 			const struct cpa_event *it = &m->events[m->list[k]];
 
-			if (it->kind == CPA_EVENT_GROUP_BEGIN || it->kind == CPA_EVENT_GROUP_END) {
+			if (it->kind == CPA_EVENT_GROUP_BEGIN ||
+				it->kind == CPA_EVENT_GROUP_END) {
 				grouped = it->kind == CPA_EVENT_GROUP_BEGIN;
 				n = 0;
 			}
@@ -284,8 +286,9 @@ void cpa_hang_judge(const struct cpa_matching *m, struct cpa_hang *hang)
 		judge_finished(m, hang);
 	else if (orphan >= 0) {
 		name(hang, "G03");
-		say(hang, "the %s of rank %d to or from rank %d has no counterpart, though nobody "
-			  "waits for it",
+		say(hang,
+			"the %s of rank %d to or from rank %d has no counterpart, though nobody "
+			"waits for it",
 			cpa_event_kind_name(m->events[orphan].kind), m->events[orphan].rank,
 			m->events[orphan].peer);
 	} else
@@ -330,7 +333,8 @@ void cpa_hang_print(FILE *out, const struct cpa_hang *hang)
 	for (int i = 0; i < hang->nclasses; i++)
 		fprintf(out, "%s%s", hang->classes[i], i + 1 < hang->nclasses ? " or " : ": ");
 	fprintf(out, "%s\n", hang->text);
-	for (int rank = 0; hang->nwaiting > 0 && rank < hang->world && rank < 4 * MOST_PRINTED; rank++)
+	for (int rank = 0; hang->nwaiting > 0 && rank < hang->world && rank < 4 * MOST_PRINTED;
+		rank++)
 		print_rank(out, hang, rank);
 }
 

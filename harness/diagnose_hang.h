@@ -17,8 +17,8 @@ struct cpa_matching {
 	const struct cpa_event *events; /* [n] */
 	int64_t n;
 	int world;
-	/* Of a message the event that it meets, -1: none; of a collective its number among those of
-	 * its rank on its communicator. */
+	/* Of a message the event that it meets, -1: none; of a collective its number among those
+	 * of its rank on its communicator. */
 	int64_t *partner;
 	int64_t *meets; /* of a collective the first event that belongs to it */
 	struct cpa_use *uses; /* [nuses] by communicator, then rank */

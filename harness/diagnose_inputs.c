@@ -42,8 +42,7 @@ static const double *own_row(const struct own *own, int64_t b, int64_t token, in
 	ih = find(held->heads, held->nheads, h);
 	if (ib < 0 || ih < 0)
 		return NULL;
-	return own->x +
-		((ib * held->ntokens + own->slot[token]) * held->nheads + ih) * held->dim;
+	return own->x + ((ib * held->ntokens + own->slot[token]) * held->nheads + ih) * held->dim;
 }
 
 static bool load_own(struct cpa_suspect *s, struct own *own, int which)
@@ -57,8 +56,8 @@ static bool load_own(struct cpa_suspect *s, struct own *own, int which)
 	own->x = cpa_arena_alloc(&s->arena, ((size_t)n + 1) * sizeof *own->x);
 	own->slot = cpa_arena_alloc(&s->arena, (size_t)S * sizeof *own->slot);
 	if (!own->x || !own->slot ||
-		cpa_recording_read_held(s->recording, s->call, held, CPA_DTYPE_FP64, own->x,
-			&ignored) != CPA_OK)
+		cpa_recording_read_held(
+			s->recording, s->call, held, CPA_DTYPE_FP64, own->x, &ignored) != CPA_OK)
 		return false;
 	for (int64_t t = 0; t < S; t++)
 		own->slot[t] = -1;
@@ -211,7 +210,8 @@ static void describe_own(const struct cpa_suspect *s, struct cpa_finding *f)
 }
 
 const struct cpa_hypothesis cpa_hypotheses_inputs[] = {
-	{"E08", "ranks started from other numbers than those of the call", "the same seed on all ranks",
-		holds_inputs, NULL, predict_own, describe_own, false, false},
+	{"E08", "ranks started from other numbers than those of the call",
+		"the same seed on all ranks", holds_inputs, NULL, predict_own, describe_own,
+		false, false},
 	{0},
 };

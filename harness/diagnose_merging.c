@@ -127,8 +127,9 @@ static double shifted_partial(const struct cpa_recipe_at *at, double lse, double
 		double score = at->row->scores[j];
 
 		if (at->unknown[0] == 1)
-			shift = fmax(shift, cpa_suspect_masked(s, &s->problem->rule, score,
-						    at->row->b, at->row->t, at->row->h, j));
+			shift = fmax(shift,
+				cpa_suspect_masked(s, &s->problem->rule, score, at->row->b,
+					at->row->t, at->row->h, j));
 		else
 			shift += score / (double)n;
 	}
@@ -199,8 +200,8 @@ static bool predict_smooth(struct cpa_suspect *s, struct cpa_suspect_row *row,
 
 	(void)unknown;
 	if (!s->smooth) {
-		s->smooth = cpa_arena_alloc(&s->arena,
-			(size_t)(p->B * p->Skv * p->Hkv * p->D) * sizeof *s->smooth);
+		s->smooth = cpa_arena_alloc(
+			&s->arena, (size_t)(p->B * p->Skv * p->Hkv * p->D) * sizeof *s->smooth);
 		for (int64_t b = 0; s->smooth && b < p->B; b++)
 			for (int block = -1; block < s->R; block++)
 				smooth_keys(s, b, block, s->smooth);
@@ -218,8 +219,8 @@ static bool is_narrow(const struct cpa_suspect *s)
 
 static void describe_shift(const struct cpa_suspect *s, struct cpa_finding *f)
 {
-	static const char *const what[] = {"the mean of its keys", "its largest score",
-		"the mean of all keys"};
+	static const char *const what[] = {
+		"the mean of its keys", "its largest score", "the mean of all keys"};
 
 	(void)s;
 	snprintf(f->text, sizeof f->text,
@@ -300,8 +301,8 @@ static double empty_counts(const struct cpa_recipe_at *at, double lse, double *o
 	if (lse > -INFINITY || n == 0)
 		return lse;
 	for (int64_t i = first; at->unknown[1] && i < first + n; i++) {
-		cpa_suspect_value(s, at->row->b, s->block_keys[i],
-			at->row->h / (p->Hq / p->Hkv), v);
+		cpa_suspect_value(
+			s, at->row->b, s->block_keys[i], at->row->h / (p->Hq / p->Hkv), v);
 		for (int64_t d = 0; d < p->Dv; d++)
 			o[d] += v[d] / (double)n;
 	}
@@ -330,8 +331,8 @@ static bool predict_empty(struct cpa_suspect *s, struct cpa_suspect_row *row,
 
 static void describe_empty(const struct cpa_suspect *s, struct cpa_finding *f)
 {
-	static const char *const lse[] = {"lse 0", "the lse of as many keys of score 0",
-		"another finite lse"};
+	static const char *const lse[] = {
+		"lse 0", "the lse of as many keys of score 0", "another finite lse"};
 
 	(void)s;
 	snprintf(f->text, sizeof f->text, "a block without visible keys comes with %s%s",
@@ -427,7 +428,8 @@ const struct cpa_hypothesis cpa_hypotheses_merging[] = {
 		"keys constant in each block", NULL, shift_unknowns, predict_shift,
 		describe_shift, false, false},
 	{"A02", "the lse of each block lacks the mean of its keys, which was taken off k",
-		"keys constant in each block", is_narrow, NULL, predict_smooth, NULL, false, false},
+		"keys constant in each block", is_narrow, NULL, predict_smooth, NULL, false,
+		false},
 	{"A06", "a block without keys has a finite lse in place of -inf",
 		"a row that sees no key of one block", has_ring, empty_unknowns, predict_empty,
 		describe_empty, false, false},

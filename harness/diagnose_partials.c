@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 /* ---- A03: low precision ---- */
 
 enum rounded { BLOCK_LSE, ALL_LSE, SUM, SUM_AND_LSE, BLOCK_OUTPUT, RETURNED_LSE, NROUNDED };
@@ -35,8 +34,7 @@ static double rounded_partial(const struct cpa_recipe_at *at, double lse, double
 
 	if (at->unknown[1] == BLOCK_OUTPUT)
 		round_all(low, o, at->s->problem->Dv);
-	return at->unknown[1] == BLOCK_LSE || at->unknown[1] == ALL_LSE ? rounded(low, lse)
-									: lse;
+	return at->unknown[1] == BLOCK_LSE || at->unknown[1] == ALL_LSE ? rounded(low, lse) : lse;
 }
 
 static void rounded_sum(const struct cpa_recipe_at *at, double *lse, double *o)
@@ -105,8 +103,7 @@ static bool predict_low(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	cpa_recipe_run(&recipe, &at, o, lse);
 	if (unknown[1] == RETURNED_LSE)
 		*lse = rounded(low, *lse);
-	round_as_observed(
-		s, row, low, unknown[1] == BLOCK_LSE || unknown[1] == ALL_LSE, o, lse);
+	round_as_observed(s, row, low, unknown[1] == BLOCK_LSE || unknown[1] == ALL_LSE, o, lse);
 	return true;
 }
 
@@ -186,9 +183,9 @@ static bool misread(int64_t kind, int64_t n, int64_t H, int64_t *i, int64_t *h)
 		*i = flat % n;
 		return true;
 	}
-	stride = kind < 7 ? (n + multiples[kind - 2] - 1) / multiples[kind - 2] *
-				    multiples[kind - 2]
-			  : n + kind - 6;
+	stride = kind < 7
+		? (n + multiples[kind - 2] - 1) / multiples[kind - 2] * multiples[kind - 2]
+		: n + kind - 6;
 	flat = *h * n + *i;
 	*h = flat / stride;
 	*i = flat % stride;
@@ -243,13 +240,12 @@ static bool predict_returned_misread(struct cpa_suspect *s, struct cpa_suspect_r
 		return false;
 	*lse = unknown[2] ? -INFINITY : 0.0;
 	if (misread(unknown[0], n, s->problem->Hq, &i, &h)) {
-		while (t < s->problem->Sq &&
-			(s->query_rank[t] != cp || s->query_index[t] != i))
+		while (t < s->problem->Sq && (s->query_rank[t] != cp || s->query_index[t] != i))
 			t++;
 		if (t == s->problem->Sq)
 			return false;
-		cpa_suspect_attend(s, NULL, row->b, t, h,
-			h / (s->problem->Hq / s->problem->Hkv), o, lse);
+		cpa_suspect_attend(
+			s, NULL, row->b, t, h, h / (s->problem->Hq / s->problem->Hkv), o, lse);
 	}
 	memcpy(o, row->want, (size_t)s->problem->Dv * sizeof *o);
 	return true;
@@ -286,7 +282,7 @@ static void describe_misread(const struct cpa_suspect *s, struct cpa_finding *f)
 	(void)s;
 	snprintf(f->text, sizeof f->text, "the lse %s is %s",
 		f->unknown[1] ? "returned" : "that merges partials",
-		f->unknown[0] == 0	? "written [S,H] and read as [H,S]"
+		f->unknown[0] == 0	     ? "written [S,H] and read as [H,S]"
 			: f->unknown[0] == 1 ? "written [H,S] and read as [S,H]"
 					     : "written in padded rows and read as packed");
 }
@@ -299,10 +295,10 @@ static double sunk_partial(const struct cpa_recipe_at *at, double lse, double *o
 {
 	double sink = at->s->problem->rule.sink[at->row->h], more;
 
-	if (at->unknown[0] == SINK_NEVER || (at->unknown[0] == SINK_EACH_SEEN && lse == -INFINITY))
+	if (at->unknown[0] == SINK_NEVER ||
+		(at->unknown[0] == SINK_EACH_SEEN && lse == -INFINITY))
 		return lse;
-	more = lse == -INFINITY ? sink
-				: fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
+	more = lse == -INFINITY ? sink : fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
 	for (int64_t d = 0; d < at->s->problem->Dv; d++)
 		o[d] *= exp(lse - more);
 	return more;

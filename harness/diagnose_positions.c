@@ -35,7 +35,8 @@ static enum cpa_status load(struct cpa_suspect *s, struct cpa_turned *t, struct 
 	return status;
 }
 
-/* The place in the sequence whose position token number `token` is given; -1: this map is none. */
+/* The place in the sequence whose position token number `token` is given; -1: this map is none.
+ */
 static int64_t place(const struct cpa_suspect *s, int side, enum map map, int64_t token)
 {
 	int rank = side ? s->key_rank[token] : s->query_rank[token];
@@ -101,8 +102,8 @@ static const void *turn(struct cpa_suspect *s, int side, enum map map)
 			return NULL;
 		memcpy(x + (size_t)i * row, (char *)t->stored[side] + (size_t)i * row, row);
 		if (map != NOT_AT_ALL)
-			cpa_ref_rope(t->rope, (map == TWICE ? 2 : 1) * t->positions[side][from], H,
-				p->dtype, x + (size_t)i * row);
+			cpa_ref_rope(t->rope, (map == TWICE ? 2 : 1) * t->positions[side][from],
+				H, p->dtype, x + (size_t)i * row);
 	}
 	t->turned[side][map] = x;
 	return x;

@@ -16,8 +16,8 @@ const char *cpa_event_kind_name(enum cpa_event_kind kind)
 enum { RANK, KIND, COMMUNICATOR, PEER, BYTES, NFIELDS };
 static const char *const fields[NFIELDS] = {"rank", "kind", "communicator", "peer", "bytes"};
 static const int64_t least[NFIELDS] = {0, 0, 0, -1, 0};
-static const int64_t most[NFIELDS] = {CPA_MAX_EVENT_RANKS - 1, CPA_NEVENT_KINDS - 1, INT32_MAX,
-	INT32_MAX, INT64_MAX / 4};
+static const int64_t most[NFIELDS] = {
+	CPA_MAX_EVENT_RANKS - 1, CPA_NEVENT_KINDS - 1, INT32_MAX, INT32_MAX, INT64_MAX / 4};
 
 static enum cpa_status check_field(const struct cpa_h5_array *array, int field,
 	const int64_t *values, struct cpa_error *error)
@@ -54,19 +54,20 @@ static void keep_field(struct cpa_event *events, int field, const int64_t *value
 }
 
 static enum cpa_status read_events(struct cpa_recording *recording,
-	struct cpa_recording_entry *entry, const struct cpa_h5_array *array, struct cpa_error *error)
+	struct cpa_recording_entry *entry, const struct cpa_h5_array *array,
+	struct cpa_error *error)
 {
 	int64_t n = array->count, *values = malloc(((size_t)n + 1) * sizeof *values);
-	struct cpa_event *events =
-		cpa_arena_alloc(&recording->arena, ((size_t)n + 1) * sizeof *events);
+	struct cpa_event *events = cpa_arena_alloc(
+		&recording->arena, ((size_t)n + 1) * sizeof *events);
 	enum cpa_status status = CPA_OK;
 
 	if (!values || !events)
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for events");
 	for (int field = 0; field < NFIELDS && status == CPA_OK; field++) {
-		status = field == KIND ? cpa_h5_read_member_choice(
-						 array, fields[field], kinds, values, error)
-				       : cpa_h5_read_member(array, fields[field], values, error);
+		status = field == KIND
+			? cpa_h5_read_member_choice(array, fields[field], kinds, values, error)
+			: cpa_h5_read_member(array, fields[field], values, error);
 		if (status == CPA_OK)
 			status = check_field(array, field, values, error);
 		if (status == CPA_OK)
@@ -123,8 +124,8 @@ bool cpa_recording_write_events(
 	if (!values)
 		return false;
 	for (int field = 0; field < NFIELDS; field++)
-		columns[field] =
-			(struct cpa_h5_column){.name = fields[field], .values = values + field * n};
+		columns[field] = (struct cpa_h5_column){
+			.name = fields[field], .values = values + field * n};
 	columns[KIND].names = run->event_names == CPA_EVENT_NUMBERS ? NULL : kinds;
 	columns[KIND].strings = run->event_names == CPA_EVENT_STRINGS;
 	for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /*
- * recording_hdf5_table.h - a part of recording_hdf5.c, included there and nowhere else: columns of
- * datasets of records (compound types), read one at a time and written together.
+ * recording_hdf5_table.h - a part of recording_hdf5.c, included there and nowhere else: columns
+ * of datasets of records (compound types), read one at a time and written together.
  */
 #ifndef CPA_RECORDING_HDF5_TABLE_H
 #define CPA_RECORDING_HDF5_TABLE_H
@@ -38,8 +38,8 @@ static enum cpa_status read_member_as(const struct cpa_h5_array *array, const ch
 static enum cpa_status no_member(const struct cpa_h5_array *array, const char *member,
 	const char *wanted, struct cpa_error *error)
 {
-	return cpa_fail(error, CPA_INVALID, "%s: the records have no field \"%s\" of %s", array->where,
-		member, wanted);
+	return cpa_fail(error, CPA_INVALID, "%s: the records have no field \"%s\" of %s",
+		array->where, member, wanted);
 }
 
 enum cpa_status cpa_h5_read_member(const struct cpa_h5_array *array, const char *member,
@@ -79,8 +79,8 @@ static void name_value(hid_t type, const char *value, size_t size, char *name)
 	name[MAX_NAME - 1] = '\0';
 }
 
-static enum cpa_status read_named(const struct cpa_h5_array *array, const char *member, hid_t type,
-	const char *const *choices, int64_t *dst, struct cpa_error *error)
+static enum cpa_status read_named(const struct cpa_h5_array *array, const char *member,
+	hid_t type, const char *const *choices, int64_t *dst, struct cpa_error *error)
 {
 	size_t size = H5Tget_size(type);
 	char *values = calloc((size_t)array->count + 1, size), name[MAX_NAME];
@@ -95,7 +95,8 @@ static enum cpa_status read_named(const struct cpa_h5_array *array, const char *
 			*c = *c < ' ' || *c > '~' ? '?' : *c;
 		if (dst[i] < 0)
 			status = cpa_fail(error, CPA_INVALID,
-				"%s: field \"%s\" of record %lld is \"%s\", which is none of those "
+				"%s: field \"%s\" of record %lld is \"%s\", which is none of "
+				"those "
 				"known",
 				array->where, member, (long long)i, name);
 	}
@@ -112,12 +113,10 @@ enum cpa_status cpa_h5_read_member_choice(const struct cpa_h5_array *array, cons
 			     H5Tget_size(type) <= 8) ||
 		(class == H5T_STRING && H5Tis_variable_str(type) <= 0 &&
 			H5Tget_size(type) < MAX_NAME);
-	enum cpa_status status = named
-		? read_named(array, member, type, choices, dst, error)
-		: class == H5T_INTEGER ? cpa_h5_read_member(array, member, dst, error)
-				       : no_member(array, member,
-						 "integers, an enum or strings of fixed length",
-						 error);
+	enum cpa_status status = named ? read_named(array, member, type, choices, dst, error)
+		: class == H5T_INTEGER
+		? cpa_h5_read_member(array, member, dst, error)
+		: no_member(array, member, "integers, an enum or strings of fixed length", error);
 
 	if (type >= 0)
 		H5Tclose(type);

@@ -12,6 +12,11 @@
 #include "harness/options.h"
 #include "harness/ranks.h"
 
+/* Each test takes what it needs. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "harness/test_spoil.h"
+
 static char directory[] = "/tmp/cpattn-test-XXXXXX";
 static char file_path[sizeof directory + 20];
 
@@ -36,7 +41,7 @@ static int remove_directory(void **state)
 struct bench {
 	struct cpa_options options;
 	struct cpa_problem run; /* what the ranks compute; the options' is what is recorded */
-	void *data[5];		/* q k v o lse, whole */
+	void *data[5]; /* q k v o lse, whole */
 	struct cpa_ranks ranks;
 	struct cpa_device *device;
 	/* q and k of data are turned by these, and recorded without. */
@@ -67,8 +72,8 @@ static void set_up(struct bench *b, const char *text, uint64_t seed)
 		b->data[i] = malloc(tensor_nbytes(&b->run, (enum cpa_tensor)i));
 		assert_non_null(b->data[i]);
 		if (i < 3)
-			cpa_inputs_fill(&b->run, CPA_FILL_NORMAL, seed, (enum cpa_tensor)i,
-				b->data[i]);
+			cpa_inputs_fill(
+				&b->run, CPA_FILL_NORMAL, seed, (enum cpa_tensor)i, b->data[i]);
 	}
 }
 
@@ -80,8 +85,8 @@ static void tear_down(struct bench *b)
 }
 
 /* Runs the ranks on device, which is destroyed; o and lse of b are what they returned. */
-static void run_ranks(struct bench *b, struct cpa_device *device,
-	const struct cpa_config *config, cpa_ranks_hook *hook, void *context)
+static void run_ranks(struct bench *b, struct cpa_device *device, const struct cpa_config *config,
+	cpa_ranks_hook *hook, void *context)
 {
 	struct cpa_tensors tensors = {&b->run, b->data[0], b->data[1], b->data[2]};
 	struct cpa_inputs inputs = cpa_inputs_dense(&tensors);
@@ -129,24 +134,24 @@ static struct cpa_run_part part_of(
 	struct cpa_spans *tokens = key ? &b->ranks.kv_shards[rank] : &b->ranks.q_shards[rank];
 	struct cpa_range batches = cpa_partition_batches(
 		partition, cpa_partition_coords(partition, rank).b);
-	struct cpa_shard shard = {cpa_token_nbytes(p, tensor), cpa_tensor_ntokens(p, tensor),
-		batches, tokens};
+	struct cpa_shard shard = {
+		cpa_token_nbytes(p, tensor), cpa_tensor_ntokens(p, tensor), batches, tokens};
 	int64_t n = cpa_spans_ntokens(tokens), nbatches = batches.end - batches.start;
-	struct cpa_run_part part = {.held = {.rank = rank,
-					    .dtype = tensor == CPA_TENSOR_LSE
-						    ? cpa_problem_lse_dtype(p)
-						    : p->dtype,
-					    .nbatches = nbatches,
-					    .ntokens = n,
-					    .nheads = key ? p->Hkv : p->Hq,
-					    .batches = count_from(arena, batches.start, nbatches),
-					    .tokens = ids(arena, tokens),
-					    .heads = count_from(arena, 0, key ? p->Hkv : p->Hq)}};
+	struct cpa_run_part part = {
+		.held = {.rank = rank,
+			.dtype = tensor == CPA_TENSOR_LSE ? cpa_problem_lse_dtype(p) : p->dtype,
+			.nbatches = nbatches,
+			.ntokens = n,
+			.nheads = key ? p->Hkv : p->Hq,
+			.batches = count_from(arena, batches.start, nbatches),
+			.tokens = ids(arena, tokens),
+			.heads = count_from(arena, 0, key ? p->Hkv : p->Hq)}};
 	void *data = cpa_arena_alloc(arena, shard.row_nbytes * (size_t)(n * nbatches) + 1);
 
 	assert_non_null(data);
-	part.held.dim = tensor == CPA_TENSOR_LSE ? 1
-		: tensor == CPA_TENSOR_O || tensor == CPA_TENSOR_V ? p->Dv : p->D;
+	part.held.dim = tensor == CPA_TENSOR_LSE		   ? 1
+		: tensor == CPA_TENSOR_O || tensor == CPA_TENSOR_V ? p->Dv
+								   : p->D;
 	snprintf(part.held.tensor, sizeof part.held.tensor, "%s", cpa_tensor_name(tensor));
 	cpa_shard_gather(&shard,
 		tensor <= CPA_TENSOR_V && rank == b->strange && b->other[0] ? b->other[tensor]
@@ -168,9 +173,12 @@ static void save(struct bench *b, const struct cpa_config *config, unsigned tens
 		.split = -1,
 		.order = -1};
 	struct cpa_run_part parts[5 * 8];
-	struct cpa_recorded_run run = {
-		.config = &recorded, .world = b->ranks.W, .parts = parts, .guidance = guidance,
-		.positions = b->positions, .rope = b->rope};
+	struct cpa_recorded_run run = {.config = &recorded,
+		.world = b->ranks.W,
+		.parts = parts,
+		.guidance = guidance,
+		.positions = b->positions,
+		.rope = b->rope};
 	const void *data[5] = {b->data[0], b->data[1], b->data[2], NULL, NULL};
 	struct cpa_arena arena;
 	struct cpa_error error = {""};
@@ -179,8 +187,8 @@ static void save(struct bench *b, const struct cpa_config *config, unsigned tens
 	for (int rank = 0; rank < b->ranks.W; rank++)
 		for (int i = 0; i < 5; i++)
 			if (tensors >> i & 1)
-				parts[run.nparts++] =
-					part_of(b, &arena, rank, (enum cpa_tensor)i);
+				parts[run.nparts++] = part_of(
+					b, &arena, rank, (enum cpa_tensor)i);
 	if (cpa_recording_write_run(file_path, "00_made", &b->options.problem, data, &run, "test",
 		    &error) != CPA_OK)
 		fail_msg("%s", error.text);
@@ -231,11 +239,41 @@ static bool is_named(const struct verdict *verdict, const char *class, int rank,
 	for (int i = 0; i < verdict->nties && i < 64; i++) {
 		const struct cpa_finding *f = &verdict->findings[i];
 
-		if (strcmp(f->class, class) == 0 && (rank < 0 || f->rank < 0 || f->rank == rank) &&
+		if (strcmp(f->class, class) == 0 &&
+			(rank < 0 || f->rank < 0 || f->rank == rank) &&
 			(hop < 0 || f->hop < 0 || f->hop == hop))
 			return true;
 	}
 	return false;
 }
+
+/* Whether one of the ties is this class with this in its text. */
+static bool says(const struct verdict *v, const char *class, const char *text)
+{
+	for (int i = 0; i < v->nties; i++)
+		if (strcmp(v->findings[i].class, class) == 0 && strstr(v->findings[i].text, text))
+			return true;
+	return false;
+}
+
+/* ---- what a spoilt device is given ---- */
+
+/* Runs, saves and diagnoses what `spoil` does on a mesh. */
+static void run_spoilt(struct bench *b, int R, int U, void (*spoil)(struct call *),
+	const struct cpa_guidance *guidance, struct verdict *v)
+{
+	struct cpa_config config = cpa_config_default(CPA_VARIANT_UNIFIED_ANYTHING, &b->run);
+	unsigned keys = b->run.Sq == b->run.Skv ? 0 : 1u << CPA_TENSOR_K;
+
+	config.ring_degree = R;
+	config.ulysses_degree = U;
+	plant_spoil(spoil);
+	run_ranks(b, spoilt_device(), &config, NULL, NULL);
+	plant_spoil(NULL);
+	save(b, &config, keys | 1u << CPA_TENSOR_O | 1u << CPA_TENSOR_LSE, guidance);
+	diagnose_file(file_path, 0, v);
+}
+
+#pragma GCC diagnostic pop
 
 #endif

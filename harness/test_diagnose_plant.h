@@ -330,8 +330,7 @@ static void late_lse(struct cpa_exec *exec, const struct cpa_op *op, int rank)
 	if (op->hop == 0 || (plant.hop >= 0 && op->hop != plant.hop))
 		return;
 	x = take_box(exec, box);
-	memcpy(x, plant.seen[rank][op->hop - 1][2],
-		(size_t)nelements(exec, box) * sizeof *x);
+	memcpy(x, plant.seen[rank][op->hop - 1][2], (size_t)nelements(exec, box) * sizeof *x);
 	put_box(exec, box, x);
 }
 

@@ -176,14 +176,14 @@ static void hide_keys(struct call *call)
 	call->problem.rule.key_lengths = none;
 }
 
-__attribute__((unused)) static void reverse(struct cpa_array *x, int64_t *stride, int64_t n)
+static void reverse(struct cpa_array *x, int64_t *stride, int64_t n)
 {
 	x->data = (char *)x->data + (n - 1) * *stride * (int64_t)cpa_dtype_nbytes(x->dtype);
 	*stride = -*stride;
 }
 
 /* The strides of the other layout of as many elements. */
-__attribute__((unused)) static void exchange_strides(struct cpa_array *x, int64_t ntokens, int64_t nbatches)
+static void exchange_strides(struct cpa_array *x, int64_t ntokens, int64_t nbatches)
 {
 	int64_t row = x->token < x->batch ? x->token : x->batch;
 	bool batch_first = x->token < x->batch;
