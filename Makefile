@@ -118,6 +118,8 @@ CFLAGS_kernels/move_avx2 := -ffp-contract=off
 CFLAGS_kernels/move_avx512 := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
+CFLAGS_dist/comm_mpi := -DCPA_HAVE_MPI=$(HAVE_MPI) $(MPI_CFLAGS)
+CFLAGS_dist/comm_none := -DCPA_HAVE_MPI=$(HAVE_MPI)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
 CFLAGS_harness/model_json := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
 CFLAGS_harness/model_file := -DCPA_DATADIR='"$(DATADIR)"'
@@ -144,7 +146,8 @@ compiler = $(if $(filter fuzz,$(1)),$(FUZZ_CC),$(CC))
 compile = $(strip $(compiler) $(BASE) $(ROOM_$(firstword $(subst /, ,$(2)))) $(openmp_room) $(CFLAGS_$(2)) \
 	$(MODE_$(1)) $(CPPFLAGS) $(CFLAGS))
 link = $(strip $(compiler) $(MODE_$(1)) $(omp) $(LDFLAGS))
-LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) -lm
+LIBRARY_LIBS := $(if $(filter 1,$(HAVE_MPI)),$(MPI_LIBS)) -lm
+LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) $(LIBRARY_LIBS)
 
 # ---- objects, libraries, programs of one mode ------------------------------------------------------
 
@@ -174,7 +177,7 @@ $(BUILD)/$(1)/libcpattn.a $(BUILD)/$(1)/harness.a:
 $(BUILD)/$(1)/libcpattn.so.$(SOVERSION): $(LIBRARY:%=$(BUILD)/$(1)/%.o) harness/libcpattn.map
 	$$(call say,LD  )
 	$$(quietly)$$(call link,$(1)) -shared -Wl,-soname,$$(@F) -Wl,--version-script=harness/libcpattn.map \
-		-o $$@ $$(filter %.o,$$^) -lm && $$(call record,$$(call members,$$@))
+		-o $$@ $$(filter %.o,$$^) $(LIBRARY_LIBS) && $$(call record,$$(call members,$$@))
 
 $(BUILD)/$(1)/cpattn: $(BUILD)/$(1)/harness/main.o
 $(foreach stem,$(FUZZERS) $(BENCHES),
@@ -210,7 +213,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench-verify bench-kernels bench-copies install uninstall clean help
+.PHONY: all deps verify test check bench bench-verify bench-kernels bench-copies compare install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -254,13 +257,40 @@ bench-copies: $(B)/bench_copies
 		else echo "# $$set cannot run here"; fi; \
 	done
 
-# One set of instructions after the other, where the machine has it.
+# Containers are often root, which Open MPI refuses unless told.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+
+# The rows that this machine can tell: how fast, beside its own limits.
+bench: $(B)/bench_targets $(B)/cpattn
+	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn $(ROWS)
+	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
+		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
+
+# Beside PyTorch, in an environment of its own.  TORCH says what pip installs: on Linux plain torch brings
+# several GB for GPUs; TORCH='torch --index-url https://download.pytorch.org/whl/cpu' does without.
+COMPARE := $(BUILD)/compare-venv
+TORCH ?= torch
+COMPARE_ROUNDS ?= 12
+compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
+	$(AS_ROOT) $(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
+		$(if $(filter 1,$(HAVE_MPI)),--cpattn $(B)/cpattn) --rounds $(COMPARE_ROUNDS) \
+		--json $(B)/compare.json
+
+$(COMPARE)/ready:
+	python3 -m venv $(COMPARE)
+	$(COMPARE)/bin/pip install --quiet $(TORCH)
+	$(COMPARE)/bin/pip install --quiet numpy diffusers
+	touch $@
+
+$(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
+	$(call say,LD  )
+	$(quietly)$(call compile,$(MODE),data/compare_attend) $(call omp,$(MODE)) -shared -o $@ $^ $(LIBRARY_LIBS)
+
+# One set of instructions after the other; one that the machine lacks says so.  Two threads must not
+# meet on one core.
 bench-kernels: $(B)/bench_kernels
 	@for set in avx512 avx2 generic; do \
-		if CPATTN_CPU=$$set $(B)/bench_kernels none 2>&1 | grep -q 'no part'; then \
-			CPATTN_CPU=$$set OMP_WAIT_POLICY=passive $(B)/bench_kernels || exit 1; \
-		else echo "# $$set cannot run here"; fi; \
-	done
+		CPATTN_CPU=$$set OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels; done
 
 # ---- tests ---------------------------------------------------------------------------------------
 
@@ -303,6 +333,7 @@ test:
 else
 test: $(RUNS)
 	$(if $(LEFT_OUT),@echo "left out without HDF5 or cJSON: $(LEFT_OUT)")
+	$(if $(filter 0,$(HAVE_MPI)),@echo "without MPI nothing was tested among processes: run make deps and leave out MPI=0")
 	@cat $(RUNS:run/%=$(BUILD)/%.result) | awk '{ passed += $$1; failed += $$2; skipped += $$3 } \
 		END { printf "%d passed, %d failed", passed, failed; if (skipped) printf ", %d skipped", skipped; \
 		print ""; exit failed > 0 }'
@@ -323,11 +354,12 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	for header in $(PUBLIC_HEADERS); do \
 		install -m 644 $$header $(D)/include/cpattn/$$header || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' \
-		-e 's|@PRIVATE@|$(strip $(OPENMP_CFLAGS) -lm)|' data/cpattn.pc.in >$(PC)
+		-e 's|@PRIVATE@|$(strip $(OPENMP_CFLAGS) $(LIBRARY_LIBS))|' data/cpattn.pc.in >$(PC)
 	chmod 644 $(PC)
 	$(if $(wildcard data/cpattn.bash-completion),install -m 644 data/cpattn.bash-completion $(COMPLETION))
 	install -m 644 README.md $(wildcard LICENSE NOTICE) $(D)/share/doc/cpattn
 	$(if $(wildcard data/README.md),install -m 644 data/README.md $(D)/share/cpattn)
+	install -m 644 data/bench.md $(D)/share/doc/cpattn
 	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)
@@ -351,13 +383,16 @@ help:
 #: test          all tests, in the release build and in one with address and undefined sanitizers
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
 #:               problems (takes long)
+#: bench         how fast this build is, beside the limits of this machine, row by row (ROWS=peak,rules
+#:               picks some: peak amx rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
+#: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
 #: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
 #: clean         removes build/
 #:
 #: MODE=release|debug|asan|ubsan|tsan|fuzz    default release; fuzz needs clang
-#: OPENMP HDF5 CJSON = auto|1|0    auto takes what it finds, 1 stops if it is missing, 0 does not look
-#: MPI CUDA NCCL CUDNN SIMGRID = auto|0       no code of this version uses them
+#: OPENMP HDF5 CJSON MPI = auto|1|0   auto takes what it finds, 1 stops if it is missing, 0 does not look
+#: CUDA NCCL CUDNN SIMGRID = auto|0       no code of this version uses them
 #: CC=gcc CFLAGS= CPPFLAGS= LDFLAGS=   WERROR=1 turns warnings into errors   V=1 prints commands

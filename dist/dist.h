@@ -43,6 +43,9 @@ struct cpa_comm_ops {
 	void (*request_free)(struct cpa_comm *, struct cpa_request *);
 	void (*abort)(struct cpa_comm *);
 	void (*destroy)(struct cpa_comm *);
+	/* Lets messages in flight move on; while a device works in the thread that submitted, it calls this
+	 * now and then.  NULL: they move by themselves. */
+	void (*progress)(struct cpa_comm *);
 };
 struct cpa_comm {
 	const struct cpa_comm_ops *ops;
@@ -50,6 +53,31 @@ struct cpa_comm {
 	bool stream_ordered; /* groups run on a device queue (NCCL): waits are device events */
 	int64_t bytes_sent, messages; /* counted by the transport itself, as cpa_counts does */
 };
+
+/* ---- MPI ------------------------------------------------------------------------------------- */
+
+/*
+ * One process a rank.  start: joins the processes that mpirun started (MPI_Init; the first call only, and
+ * one thread of the process calls all of this and the communicator).  Without mpirun: a world of one.
+ * stop: leaves them; nothing after a start that was never made.  Built without MPI, start is
+ * CPA_UNSUPPORTED and says what to install.
+ */
+bool cpa_mpi_built(void);
+bool cpa_mpi_launched(void); /* mpirun started this process */
+const char *cpa_mpi_about(void); /* "Open MPI v4.1.4, ...", or why there is none */
+enum cpa_status cpa_mpi_start(struct cpa_error *error);
+void cpa_mpi_stop(void);
+/* Ends all processes at once: when one has failed and others may wait for it.  Does not return. */
+void cpa_mpi_abort(int exit_status);
+/* Small arrays of plain memory.   own [nbytes] in, all [W, nbytes] out in rank order */
+enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error);
+/*
+ * This rank's end of the world, after cpa_mpi_start().  A message is sent piece by piece, in chunks of at
+ * most chunk_nbytes (0: 1 GiB), so that counts beyond 2^31 bytes pass; both sides must give the same.
+ * Pieces that are longer or shorter than expected fail the request with both lengths.  Subgroups are made
+ * together: all members call subgroup, in the same order; a list that is known is the same communicator.
+ */
+enum cpa_status cpa_comm_mpi_create(size_t chunk_nbytes, struct cpa_comm **comm, struct cpa_error *error);
 
 /* ---- executor -------------------------------------------------------------------------------- */
 
@@ -67,6 +95,7 @@ struct cpa_exec_hook {
 struct cpa_exec_options {
 	bool poison;                 /* every box is NaN before it is written */
 	struct cpa_exec_hook hook;   /* zero: none */
+	bool no_progress;            /* the device does not move messages while it works; to measure that */
 };
 
 /*

@@ -48,15 +48,28 @@ static enum cpa_status issue_group(struct cpa_exec *exec, int s, struct cpa_erro
 	return status;
 }
 
+/* Devices that work in this thread ask for messages now and then. */
+static void move_messages(void *context)
+{
+	struct cpa_comm *comm = context;
+
+	comm->ops->progress(comm);
+}
+
 static enum cpa_status issue_compute(struct cpa_exec *exec, int s, struct cpa_error *error)
 {
 	const struct cpa_step *step = &exec->schedule->steps[s];
 	enum cpa_status status = CPA_OK;
 
 	assert(step->nops == 1);
+	if (exec->comm->ops->progress && !exec->options.no_progress) {
+		exec->device->progress = move_messages;
+		exec->device->progress_context = exec->comm;
+	}
 	if (hook_before(exec, step->first))
 		status = cpa_exec_compute(
 			exec, step->queue, &exec->schedule->ops[step->first], error);
+	exec->device->progress = NULL; /* the device may be another rank's next */
 	if (status == CPA_OK)
 		hook_after(exec, step->first);
 	return status;

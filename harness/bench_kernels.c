@@ -96,8 +96,7 @@ static void work_make(struct work *work, struct shape s)
 		.nk = s.Skv,
 		.batches = {0, 1},
 		.heads = {0, s.Hq}};
-	cpa_spans_append_range(
-		&work->arena, &work->attend.q_tokens, (struct cpa_range){0, s.Sq});
+	cpa_spans_append_range(&work->arena, &work->attend.q_tokens, (struct cpa_range){0, s.Sq});
 	cpa_spans_append_range(
 		&work->arena, &work->attend.k_tokens, (struct cpa_range){0, s.Skv});
 	fill(&work->attend.q, s.Sq * s.Hq * s.D);
@@ -241,9 +240,8 @@ static void bench_pairs(const char *title, const struct shape *shapes, int n)
 		for (int i = 1; i < n; i++)
 			if (i % 2)
 				printf("%9d %5d %5d %4d %4d %5s %6s %8.1f  %.3f\n", t,
-					(int)shapes[i].Sq, (int)shapes[i].Skv,
-					(int)shapes[i].Hq, (int)shapes[i].D,
-					cpa_dtype_name(shapes[i].dtype),
+					(int)shapes[i].Sq, (int)shapes[i].Skv, (int)shapes[i].Hq,
+					(int)shapes[i].D, cpa_dtype_name(shapes[i].dtype),
 					shapes[i].causal ? "yes" : "no", rates[i] / 1e9,
 					rates[i] / rates[i - 1]);
 	}
@@ -306,7 +304,7 @@ static void bench_decode(void)
 	printf("\n# few queries, keys and values beyond the caches: share of the read rate\n"
 	       "# threads    Sq   Skv   Hq  Hkv    D dtype     GB/s  share\n");
 	for (int t = 1; t <= most_threads(); t++) {
-		struct cpa_peak_space *space = cpa_peak_space_create(32 << 20, t);
+		struct cpa_peak_space *space = cpa_peak_space_create(64 << 20, t);
 
 		for (int i = 0; space && i < N; i++) {
 			const struct shape *s = &shapes[i];
@@ -349,7 +347,8 @@ static void run_part(const char *name)
 			parts[i].run();
 			return;
 		}
-	fprintf(stderr, "bench_kernels: no part \"%s\"; the parts are full, causal, dtypes and decode\n",
+	fprintf(stderr,
+		"bench_kernels: no part \"%s\"; the parts are full, causal, dtypes and decode\n",
 		name);
 	exit(2);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dist/dist.h"
 #include "harness/commands.h"
 #include "harness/fault.h"
 #include "harness/model.h"
@@ -65,9 +66,18 @@ static void list_devices(void)
 
 static void list_comms(void)
 {
+	char text[512];
+
 	printf("comms\n");
 	line("fake", "all ranks in one process, seeded, eager and rendezvous; can run here");
-	line("mpi", "needs an MPI library; not in this version yet");
+	if (cpa_mpi_built())
+		snprintf(text, sizeof text,
+			"one process a rank, started by mpirun -n N cpattn verify --comm mpi ...; %s; "
+			"can run here", cpa_mpi_about());
+	else
+		snprintf(text, sizeof text, "one process a rank; cannot run here: %s",
+			cpa_mpi_about());
+	line("mpi", text);
 	line("nccl", "needs NVIDIA GPUs and NCCL; not in this version yet");
 }
 

@@ -2,13 +2,9 @@
  * cmd_verify.c - the main job: every call of every file, or one made-up problem, in every
  * configuration.
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/commands.h"
@@ -16,6 +12,7 @@
 #include "harness/mask.h"
 #include "harness/recording.h"
 #include "harness/verify_call.h"
+#include "harness/walk.h"
 
 static void *keep(struct cpa_verify_session *s, const void *bytes, size_t nbytes)
 {
@@ -48,6 +45,13 @@ static struct cpa_problem *keep_problem(
 	return kept;
 }
 
+/* What one process found is what all go by. */
+static enum cpa_status agree(
+	const struct cpa_verify_session *s, enum cpa_status status, struct cpa_error *error)
+{
+	return s->world ? cpa_world_agree(s->world, status, error) : status;
+}
+
 static char *keep_string(struct cpa_verify_session *s, const char *text)
 {
 	return keep(s, text, strlen(text) + 1);
@@ -55,15 +59,13 @@ static char *keep_string(struct cpa_verify_session *s, const char *text)
 
 /* ---- made-up inputs ---- */
 
-static enum cpa_status fill_from_seed(void *context, const struct cpa_problem *p, char tensor,
-	void *dst, struct cpa_error *error)
+static enum cpa_status fill_from_seed(void *context, const struct cpa_problem *p,
+	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst,
+	struct cpa_error *error)
 {
 	const struct cpa_options *o = context;
-	enum cpa_tensor which = tensor == 'q'   ? CPA_TENSOR_Q
-				: tensor == 'k' ? CPA_TENSOR_K
-						: CPA_TENSOR_V;
 	(void)error;
-	cpa_inputs_fill(p, o->fill, o->seed, which, dst);
+	cpa_inputs_fill_part(p, o->fill, o->seed, tensor, batches, tokens, dst);
 	return CPA_OK;
 }
 
@@ -77,7 +79,8 @@ static void verify_problem(struct cpa_verify_session *s)
 		.problem = keep(s, &problem, sizeof problem)};
 	s->ncalls++;
 	if (!s->arena.failed)
-		cpa_verify_call_run(&call, fill_from_seed, (void *)s->options);
+		cpa_verify_call_run(
+			&call, &(struct cpa_source){fill_from_seed, (void *)s->options});
 }
 
 /* ---- files ---- */
@@ -87,16 +90,13 @@ struct source {
 	int call;
 };
 
-static enum cpa_status fill_from_file(void *context, const struct cpa_problem *p, char tensor,
-	void *dst, struct cpa_error *error)
+static enum cpa_status fill_from_file(void *context, const struct cpa_problem *p,
+	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst,
+	struct cpa_error *error)
 {
 	const struct source *source = context;
-	const char name[2] = {tensor, '\0'};
-	struct cpa_span all = {0, tensor == 'q' ? p->Sq : p->Skv, 1, 1};
-	struct cpa_spans tokens = {&all, 1, 1};
-	all.stride = all.width;
-	return cpa_recording_read(source->recording, source->call, name,
-		(struct cpa_range){0, p->B}, &tokens, p->dtype, dst, error);
+	return cpa_recording_read(source->recording, source->call, cpa_tensor_name(tensor), batches,
+		tokens, p->dtype, dst, error);
 }
 
 /* --dtype: a bias in fp64 is for fp64 problems only. */
@@ -111,14 +111,13 @@ static enum cpa_status narrow_bias(
 }
 
 static void verify_recorded(
-	struct cpa_verify_session *s, const char *file, struct cpa_recording *recording, int i)
+	struct cpa_verify_session *s, const char *file, struct cpa_recording *recording, int i,
+	const char *name)
 {
 	const struct cpa_call *recorded;
 	struct cpa_error error = {""};
-	const char *name = keep_string(s, cpa_recording_call_name(recording, i));
-	enum cpa_status status = cpa_recording_call(recording, i, &recorded, &error);
-	if (!name)
-		return;
+	enum cpa_status status =
+		agree(s, cpa_recording_call(recording, i, &recorded, &error), &error);
 	if (status != CPA_OK) {
 		cpa_verify_add_verdict(s, file, name, NULL, status, error.text);
 		return;
@@ -138,91 +137,81 @@ static void verify_recorded(
 		.guidance = recorded->guidance};
 	struct source source = {recording, i};
 	if (status == CPA_OK)
-		cpa_verify_call_run(&call, fill_from_file, &source);
+		cpa_verify_call_run(&call, &(struct cpa_source){fill_from_file, &source});
 	else
 		cpa_verify_add_verdict(s, file, name, problem, status, error.text);
 	problem->rule.mask.data = NULL; /* goes with the recording */
 	free(mask);
 }
 
-static void verify_file(struct cpa_verify_session *s, const char *path)
+static bool visit_call(void *context, const char *file, struct cpa_recording *recording, int i,
+	const char *name)
 {
-	struct cpa_recording *recording;
-	struct cpa_error error = {""};
-	const char *file = keep_string(s, path);
-	if (!file)
-		return;
-	enum cpa_status status = cpa_recording_open(path, &recording, &error);
-	if (status != CPA_OK) {
-		cpa_verify_add_verdict(s, file, NULL, NULL, status, error.text);
-		s->ncalls++; /* nobody knows whether --call would have matched */
-		return;
-	}
-	for (int i = 0; i < cpa_recording_ncalls(recording) && s->status == CPA_OK; i++) {
-		const char *glob = s->options->call_glob;
-		if (glob && fnmatch(glob, cpa_recording_call_name(recording, i), 0) != 0)
-			continue;
-		s->ncalls++;
-		verify_recorded(s, file, recording, i);
-	}
-	cpa_recording_close(recording);
+	struct cpa_verify_session *s = context;
+	if (s->world && !cpa_world_leads(s->world))
+		cpa_recording_trust(recording);
+	verify_recorded(s, file, recording, i, name);
+	return s->status == CPA_OK;
 }
 
-static int compare_names(const void *a, const void *b)
+static void visit_bad(
+	void *context, const char *file, enum cpa_status status, const char *reason)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	cpa_verify_add_verdict(context, file, NULL, NULL, status, reason);
 }
 
-/* The *.h5 of a directory, by name; recordings in directories below are another set. */
-static void verify_directory(struct cpa_verify_session *s, const char *path)
+static enum cpa_status agree_to_open(
+	void *context, enum cpa_status status, struct cpa_error *error)
 {
-	DIR *directory = opendir(path);
-	char **names = NULL;
-	size_t n = 0, capacity = 0;
-	for (struct dirent *entry; directory && (entry = readdir(directory));) {
-		if (fnmatch("*.h5", entry->d_name, FNM_PERIOD) != 0)
-			continue;
-		if (n == capacity) {
-			char **more = realloc(names, (2 * capacity + 16) * sizeof *names);
-			if (!more)
-				break;
-			names = more;
-			capacity = 2 * capacity + 16;
-		}
-		size_t size = strlen(path) + strlen(entry->d_name) + 2;
-		names[n] = cpa_arena_alloc(&s->arena, size);
-		if (!names[n])
-			break;
-		bool slash = path[0] && path[strlen(path) - 1] == '/';
-		snprintf(names[n++], size, "%s%s%s", path, slash ? "" : "/", entry->d_name);
-	}
-	char reason[320];
-	if (!directory)
-		snprintf(reason, sizeof reason, "%.200s: %s", path, strerror(errno));
-	else
-		snprintf(reason, sizeof reason, "%.200s: a directory without *.h5 files", path);
-	if (n == 0 && !s->arena.failed)
-		cpa_verify_add_verdict(
-			s, keep_string(s, path), NULL, NULL, CPA_INVALID, reason);
-	if (n > 0) /* not even no elements may be at NULL */
-		qsort(names, n, sizeof *names, compare_names);
-	for (size_t i = 0; i < n && s->status == CPA_OK; i++)
-		verify_file(s, names[i]);
-	free(names);
-	if (directory)
-		closedir(directory);
+	return agree(context, status, error);
 }
 
-static void verify_path(struct cpa_verify_session *s, const char *path)
+static void verify_files(struct cpa_verify_session *s)
 {
-	struct stat about;
-	if (stat(path, &about) == 0 && S_ISDIR(about.st_mode))
-		verify_directory(s, path);
-	else
-		verify_file(s, path);
+	struct cpa_walk walk = {.options = s->options, .arena = &s->arena, .context = s,
+		.call = visit_call, .bad = visit_bad, .agree = agree_to_open};
+	cpa_walk_recordings(&walk);
+	s->ncalls += walk.ncalls;
 }
 
 /* ---- the command ---- */
+
+/* One process a rank: configurations of this world and no other. */
+static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error *error)
+{
+	struct cpa_options *o = &s->own_options;
+	enum cpa_status status;
+	if (strcmp(o->comm, "mpi") != 0)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"--comm %s: not built in; fake and mpi run here", o->comm);
+	/* Joined first, so that rank 0 alone says what is wrong. */
+	status = cpa_world_create("mpi", 0, &s->world, error);
+	if (status != CPA_OK)
+		return status;
+	if (o->random > 0)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"--random draws worlds of many sizes, and --comm mpi has the one that was "
+			"started; --comm fake, or --problem with --comm mpi, would work");
+	if (o->fault)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"--fault plants faults where a run that they stop can be explained: with "
+			"--comm fake");
+	if (o->ranks_asked && o->ranks.n != 1)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"--comm mpi runs one process a rank, so --ranks names one world at most, "
+			"and without it the world is all processes");
+	if (o->ranks_asked)
+		status = cpa_world_check_size(s->world, (int)o->ranks.at[0], error);
+	if (status != CPA_OK)
+		return status;
+	s->size = cpa_world_size(s->world);
+	o->ranks = (struct cpa_int_list){&s->size, 1};
+	o->ranks_asked = true;
+	/* mpirun gives rank 0 a terminal of its own, wherever the text goes in the end. */
+	if (cpa_mpi_launched())
+		setenv("NO_COLOR", "1", 0);
+	return CPA_OK;
+}
 
 static enum cpa_status prepare(struct cpa_verify_session *s, struct cpa_error *error)
 {
@@ -233,10 +222,12 @@ static enum cpa_status prepare(struct cpa_verify_session *s, struct cpa_error *e
 			"--fault %s: there is no such fault; cpattn list faults names "
 			"them",
 			o->fault);
-	if (strcmp(o->comm, "fake") != 0)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"--comm %s: not built in; fake runs here", o->comm);
-	return cpa_device_create(o->device, &s->device, error);
+	if (strcmp(o->comm, "fake") != 0) {
+		enum cpa_status status = join_world(s, error);
+		if (status != CPA_OK)
+			return status;
+	}
+	return agree(s, cpa_device_create(o->device, &s->device, error), error);
 }
 
 /* Something asked for by name that ran nowhere. */
@@ -265,6 +256,8 @@ static int finish(struct cpa_verify_session *s)
 			cpa_fail(&s->error, CPA_NO_MEMORY, "out of memory");
 		return cpa_complain(&s->error);
 	}
+	if (s->world && !cpa_world_leads(s->world)) /* rank 0 says it all, and the status is the same */
+		return s->ncalls == 0 ? 2 : cpa_result_exit(&s->results, ran_nowhere(s));
 	if (s->ncalls == 0) {
 		cpa_fail(&error, CPA_INVALID, "no call matches --call %.200s",
 			o->call_glob ? o->call_glob : "'*'");
@@ -280,21 +273,29 @@ static int finish(struct cpa_verify_session *s)
 
 int cpa_cmd_verify(const struct cpa_options *options)
 {
-	struct cpa_verify_session s = {
-		.options = options, .progress = isatty(STDERR_FILENO) == 1, .status = CPA_OK};
+	struct cpa_verify_session s = {.own_options = *options,
+		.progress = isatty(STDERR_FILENO) == 1,
+		.status = CPA_OK};
 	struct cpa_error error = {""};
-	if (options->random > 0)
+	s.options = &s.own_options;
+	if (options->random > 0 && strcmp(options->comm, "fake") == 0)
 		return cpa_cmd_random(options);
-	if (prepare(&s, &error) != CPA_OK)
-		return cpa_complain(&error);
+	if (prepare(&s, &error) != CPA_OK) {
+		bool speaks = !s.world || cpa_world_leads(s.world);
+		cpa_world_destroy(s.world);
+		return speaks ? cpa_complain(&error) : 2;
+	}
+	if (s.world && !cpa_mpi_launched())
+		fprintf(stderr, "cpattn: without mpirun, --comm mpi is a world of 1; start it as: "
+				"mpirun -n 4 cpattn verify --comm mpi ...\n");
 	cpa_arena_init(&s.arena);
 	if (options->has_problem)
 		verify_problem(&s);
-	for (int i = 0; i < options->nfiles && s.status == CPA_OK; i++)
-		verify_path(&s, options->files[i]);
+	verify_files(&s);
 	int exit_status = finish(&s);
 	cpa_result_list_fini(&s.results);
 	cpa_arena_fini(&s.arena);
 	cpa_device_destroy(s.device);
+	cpa_world_destroy(s.world);
 	return exit_status;
 }

@@ -131,6 +131,32 @@ else
 	said="$said, cJSON left out (no models)"
 fi
 
+# MPI: ranks that are processes.
+mpi=0 mpi_cflags='' mpi_libs=''
+mpi_try() {
+	# shellcheck disable=SC2086
+	printf '#include <mpi.h>\nint main(int argc, char **argv) { return argc > 9 && MPI_Init(&argc, &argv); }\n' |
+		links $1 $2 || return 1
+	mpi=1 mpi_cflags=$1 mpi_libs=$2
+}
+if option MPI "$MPI"; then
+	for name in ompi-c mpi-c mpich mpi; do
+		[ $mpi = 1 ] && break
+		flags=$(pkg-config --cflags "$name" 2>/dev/null) || continue
+		mpi_try "$flags" "$(pkg-config --libs "$name" 2>/dev/null)"
+	done
+	[ $mpi = 1 ] || mpi_try "" "-lmpi"
+	if [ $mpi = 1 ]; then
+		features="$features MPI"
+		said="$said, MPI yes"
+	else
+		absent MPI "$MPI" "no MPI library with headers was found"
+		said="$said, MPI not found (ranks in one process)"
+	fi
+else
+	said="$said, MPI left out (ranks in one process)"
+fi
+
 # cmocka: only the tests use it.
 cmocka=0
 if printf '#include <%s.h>\n' stdarg stddef setjmp stdint cmocka | cat - "$tmp/empty.c" |
@@ -144,7 +170,7 @@ fi
 
 # Names that are kept for what comes: no code of this version uses them.
 unused=
-for pair in MPI="$MPI" CUDA="$CUDA" NCCL="$NCCL" CUDNN="$CUDNN" SIMGRID="$SIMGRID"; do
+for pair in CUDA="$CUDA" NCCL="$NCCL" CUDNN="$CUDNN" SIMGRID="$SIMGRID"; do
 	name=${pair%%=*} value=${pair#*=}
 	option "$name" "$value" || continue
 	[ "$value" = 1 ] && die "$name=1, but no code of this version uses $name. Say $name=auto or $name=0"
@@ -158,6 +184,7 @@ done
 	printf 'HAVE_OPENMP := %s\nOPENMP_CFLAGS := %s\n' "$openmp" "$openmp_cflags"
 	printf 'HAVE_HDF5 := %s\nHDF5_CFLAGS := %s\nHDF5_LIBS := %s\n' "$hdf5" "$hdf5_cflags" "$hdf5_libs"
 	printf 'HAVE_CJSON := %s\nCJSON_CFLAGS := %s\nCJSON_LIBS := %s\n' "$cjson" "$cjson_cflags" "$cjson_libs"
+	printf 'HAVE_MPI := %s\nMPI_CFLAGS := %s\nMPI_LIBS := %s\n' "$mpi" "$mpi_cflags" "$mpi_libs"
 	printf 'HAVE_CMOCKA := %s\n' "$cmocka"
 	printf 'FEATURES := %s\n' "${features# }"
 } >"$tmp/config.mk"

@@ -3,18 +3,21 @@
 #
 #   sh harness/deps.sh [PACKAGE...]
 #
-# Packages named on the command line are wanted as well.  Where all of them are there it does nothing
+# Packages named on the command line are wanted as well.  MPI is optional: it is installed where that works,
+# and left out where not.  Where all of them are there it does nothing
 # and needs no network.  Otherwise it installs them, as root or through sudo; where it can do neither it
 # prints the command that somebody else has to run, and exits with 1.
 set -u
 
 wanted="gcc libc6-dev libcjson-dev libcmocka-dev libhdf5-dev make pkg-config $*"
+optional="libopenmpi-dev openmpi-bin"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	cat >&2 <<END
 make deps knows the packages of Debian and Ubuntu, and this is neither.  Install the equivalents of
     $wanted
 (a C11 compiler, the headers of HDF5, of cJSON and of cmocka, GNU make, pkg-config), then run make without deps.
+An MPI library with its headers and mpirun is optional.
 END
 	exit 1
 fi
@@ -31,7 +34,10 @@ missing() {
 # shellcheck disable=SC2086
 lacking=$(missing $wanted | tr '\n' ' ')
 lacking=${lacking% }
-if [ -z "$lacking" ]; then
+# shellcheck disable=SC2086
+extra=$(missing $optional | tr '\n' ' ')
+extra=${extra% }
+if [ -z "$lacking$extra" ]; then
 	exit 0
 fi
 
@@ -47,16 +53,25 @@ elif command -v sudo >/dev/null 2>&1; then
 	as_root="sudo"
 	# Nobody can type a password where there is no terminal.
 	[ -t 0 ] || as_root="sudo -n"
+elif [ -z "$lacking" ]; then
+	exit 0
 else
 	advise "make deps needs root or sudo to install: $lacking."
 fi
 
-echo "installing $lacking"
+echo "installing $lacking${lacking:+ }$extra"
 # A repository that cannot be reached must not stop the installation from the others.
 $as_root apt-get update -q || echo "apt-get update failed; going on with the package lists that are there" >&2
-# shellcheck disable=SC2086
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $lacking ||
-	advise "apt-get could not install: $lacking."
+if [ -n "$lacking" ]; then
+	# shellcheck disable=SC2086
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $lacking ||
+		advise "apt-get could not install: $lacking."
+fi
+if [ -n "$extra" ]; then
+	# shellcheck disable=SC2086
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $extra ||
+		echo "going on without $extra: there will be no --comm mpi" >&2
+fi
 
 # shellcheck disable=SC2086
 lacking=$(missing $wanted | tr '\n' ' ')

@@ -49,6 +49,12 @@ static const struct cpa_command_info command_table[] = {
 	{ "diagnose", CPA_COMMAND_DIAGNOSE, "cpattn diagnose FILE...  [options]",
 		"names the fault that explains what is wrong with recorded outputs of ranks",
 		"  cpattn diagnose data/recordings/peers/yunchang_torch_math_ring_p3_fp32.h5\n" },
+	{ "bench", CPA_COMMAND_BENCH, "cpattn bench FILE | --problem P | --kernels  [options]",
+		"times variants beside one rank and beside the limits of this machine",
+		"  cpattn bench --problem S=4096,H=8,D=128,dtype=fp32 --ranks 4\n"
+		"  cpattn bench --problem S=1024,H=8,causal,dtype=bf16 --variant ring --ranks 2 "
+		"--rotate all\n"
+		"  cpattn bench --kernels --threads 1\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -80,7 +86,7 @@ const char *cpa_command_list(void)
 
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "merge", "probe", "bench",
+	static const char *const names[] = { "merge", "probe",
 		"simulate", "report" };
 
 	static char text[200];

@@ -142,19 +142,47 @@ enum cpa_status cpa_tensors_check(const struct cpa_tensors *tensors, struct cpa_
 		cpa_view_bshd(tensors->v, p->dtype, p->Skv, p->Hkv, p->Dv), error);
 }
 
-void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
-	enum cpa_tensor tensor, void *dst)
+void cpa_inputs_fill_part(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst)
 {
 	char name = tensor == CPA_TENSOR_Q ? 'q' : tensor == CPA_TENSOR_K ? 'k' : 'v';
-	int64_t S = cpa_tensor_ntokens(problem, tensor), rows = problem->B * S;
+	int64_t n = cpa_spans_ntokens(tokens), rows = (batches.end - batches.start) * n;
 	int64_t H = tensor == CPA_TENSOR_Q ? problem->Hq : problem->Hkv;
 	int64_t D = tensor == CPA_TENSOR_V ? problem->Dv : problem->D;
 #ifdef _OPENMP
 #pragma omp parallel for
 #endif
-	for (int64_t row = 0; row < rows; row++)
+	for (int64_t row = 0; row < rows; row++) {
+		int64_t b = batches.start + row / n, t = cpa_spans_token(tokens, row % n);
 		for (int64_t i = 0; i < H * D; i++)
 			cpa_store(problem->dtype, dst, row * H * D + i,
-				cpa_fill_value(fill, problem, seed, name, row / S, row % S,
-					i / D, i % D));
+				cpa_fill_value(fill, problem, seed, name, b, t, i / D, i % D));
+	}
+}
+
+void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	enum cpa_tensor tensor, void *dst)
+{
+	int64_t S = cpa_tensor_ntokens(problem, tensor);
+	struct cpa_span span = {0, S, S, 1};
+	struct cpa_spans all = {&span, 1, 1};
+	cpa_inputs_fill_part(
+		problem, fill, seed, tensor, (struct cpa_range){0, problem->B}, &all, dst);
+}
+
+/* FNV-1a by words, with its high half folded back; the last word is filled up with zeros. */
+uint64_t cpa_hash(uint64_t h, const void *data, size_t nbytes)
+{
+	const char *at = data;
+	h ^= UINT64_C(0xcbf29ce484222325) + nbytes;
+	while (nbytes > 0) {
+		uint64_t word = 0;
+		size_t n = nbytes < sizeof word ? nbytes : sizeof word;
+		memcpy(&word, at, n);
+		h = (h ^ word) * UINT64_C(0x100000001b3);
+		h ^= h >> 32;
+		at += n;
+		nbytes -= n;
+	}
+	return h;
 }

@@ -30,11 +30,24 @@ enum cpa_status cpa_tensors_check(const struct cpa_tensors *tensors, struct cpa_
 /* Made-up q, k or v, all of it.   dst [B, S, H, D]  out, dense, of problem->dtype */
 void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
 	enum cpa_tensor tensor, void *dst);
+/* Like it, some of it.   dst [batches, tokens, H, D]  out */
+void cpa_inputs_fill_part(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst);
 
 /* Bytes of one token of tensor: all heads. */
 size_t cpa_token_nbytes(const struct cpa_problem *problem, enum cpa_tensor tensor);
 /* Tokens of tensor: Sq, or Skv for k and v. */
 int64_t cpa_tensor_ntokens(const struct cpa_problem *problem, enum cpa_tensor tensor);
+
+/* Tells bytes apart, not enemies: h goes on from an earlier call; 0 to begin. */
+uint64_t cpa_hash(uint64_t h, const void *data, size_t nbytes);
+
+/* Which rows an array of outputs holds: [batches, ntokens, H, ...]. */
+struct cpa_rows {
+	struct cpa_range batches;
+	int64_t ntokens;
+	const struct cpa_spans *tokens; /* in buffer order; NULL: 0 .. ntokens - 1 */
+};
 
 /* One shard of an array whole [B, S, row bytes]; the shard is dense [batches, tokens, row
  * bytes]. */

@@ -103,6 +103,7 @@ enum cpa_status cpa_truth_create(const struct cpa_tensors *tensors, const bool *
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for the reference");
 	t->problem = *tensors->problem;
 	int64_t Sq = t->problem.Sq;
+	t->held = (struct cpa_rows){{0, t->problem.B}, Sq, NULL};
 	for (int64_t i = 0; i < Sq; i++)
 		t->n += !wanted || wanted[i];
 	enum cpa_status s = alloc_truth(t, error);
@@ -125,6 +126,7 @@ void cpa_truth_destroy(struct cpa_truth *truth)
 	if (!truth)
 		return;
 	free(truth->tokens);
+	free(truth->index);
 	free(truth->o);
 	free(truth->o_norm);
 	free(truth->rows);
@@ -182,21 +184,15 @@ void cpa_deviation_note(
 	worst->dim = at.dim;
 }
 
-/* One head of one batch item. */
-struct tally {
-	double o_square, o_floor_square; /* sums of |o - o*|^2 and F_row^2 */
-	double lse_max, lse_soft; /* largest error, and largest share of the soft bound */
-};
-
 struct judging {
 	const struct cpa_truth *truth;
 	const struct cpa_judge_run *run;
 	struct cpa_judgement *out;
-	bool soft;
-	double *got;         /* [Hq, Dv] o of one token */
-	double *lse;         /* [Hq] */
-	struct tally *heads; /* [Hq] of the batch item */
-	double o_square, want_square, lse_square, lse_want_square;
+	double *got;                   /* [Hq, Dv] o of one token */
+	double *lse;                   /* [Hq] */
+	struct cpa_judge_tally *heads; /* [B, Hq] */
+	struct cpa_judge_sums sums;
+	double o_square;
 };
 
 /* The hard rule on one row of o; returns |o - o*|^2. */
@@ -225,17 +221,17 @@ double cpa_lse_error(double got, double want)
 }
 
 static void judge_lse(struct judging *j, const struct cpa_bound *bound,
-	const struct cpa_row *row, struct cpa_place at, struct tally *tally)
+	const struct cpa_row *row, struct cpa_place at, struct cpa_judge_tally *tally)
 {
 	double error = cpa_lse_error(j->lse[at.head], row->lse);
-	cpa_deviation_note(&j->out->lse, error, bound->lse, at);
+	cpa_deviation_note(&j->sums.lse, error, bound->lse, at);
 	if (!(error <= tally->lse_max))
 		tally->lse_max = error;
 	if (isinf(row->lse))
 		return;
-	j->lse_square += error * error;
-	j->lse_want_square += row->lse * row->lse;
-	if (!j->soft)
+	j->sums.lse_square += error * error;
+	j->sums.lse_want_square += row->lse * row->lse;
+	if (!j->run->one_rank)
 		return;
 	const struct cpa_problem *p = &j->truth->problem;
 	double allowed =
@@ -249,7 +245,9 @@ static void judge_token(struct judging *j, int64_t b, int64_t i)
 {
 	const struct cpa_truth *truth = j->truth;
 	const struct cpa_problem *p = &truth->problem;
-	int64_t t = truth->tokens[i], at = (b * p->Sq + t) * p->Hq;
+	const struct cpa_rows *held = &truth->held;
+	int64_t t = truth->tokens[i], nth = b - held->batches.start;
+	int64_t at = (nth * held->ntokens + (truth->index ? truth->index[i] : t)) * p->Hq;
 	enum cpa_dtype lse_dtype = cpa_problem_lse_dtype(p);
 	cpa_convert(CPA_DTYPE_FP64, j->got, p->dtype,
 		(const char *)j->run->o + (size_t)(at * p->Dv) * cpa_dtype_nbytes(p->dtype),
@@ -259,15 +257,16 @@ static void judge_token(struct judging *j, int64_t b, int64_t i)
 			(const char *)j->run->lse + (size_t)at * cpa_dtype_nbytes(lse_dtype),
 			p->Hq);
 	for (int64_t h = 0; h < p->Hq; h++) {
-		int64_t row = (b * truth->n + i) * p->Hq + h;
-		struct tally *tally = &j->heads[h];
+		int64_t row = (nth * truth->n + i) * p->Hq + h;
+		struct cpa_judge_tally *tally = &j->heads[b * p->Hq + h];
 		struct cpa_place place = {b, t, h, 0};
 		struct cpa_bound bound;
 		cpa_bound_row(&j->run->bound, &truth->rows[row], truth->o_norm[row], &bound);
-		tally->o_square += judge_o(&j->out->o, &bound, j->got + h * p->Dv,
+		tally->n += 1.0;
+		tally->o_square += judge_o(&j->sums.o, &bound, j->got + h * p->Dv,
 			truth->o + row * p->Dv, p->Dv, place);
 		tally->o_floor_square += bound.soft_row * bound.soft_row;
-		j->want_square += truth->o_norm[row] * truth->o_norm[row];
+		j->sums.want_square += truth->o_norm[row] * truth->o_norm[row];
 		if (j->run->lse)
 			judge_lse(j, &bound, &truth->rows[row], place, tally);
 	}
@@ -277,12 +276,13 @@ static void judge_token(struct judging *j, int64_t b, int64_t i)
 static void judge_head(struct judging *j, int64_t b, int64_t h)
 {
 	struct cpa_judgement *out = j->out;
-	const struct tally *tally = &j->heads[h];
-	int64_t at = b * j->truth->problem.Hq + h;
+	const struct cpa_problem *p = &j->truth->problem;
+	int64_t at = b * p->Hq + h;
+	const struct cpa_judge_tally *tally = &j->heads[at];
 	j->o_square += tally->o_square;
 	if (j->run->measured)
 		j->run->measured[at] = (struct cpa_head_error){tally->o_square, tally->lse_max};
-	if (!j->soft)
+	if (!j->run->one_rank || tally->n * (double)p->Dv < SOFT_ELEMENTS)
 		return;
 	double allowed =
 		2.0 * sqrt(j->run->one_rank[at].o_square) + sqrt(tally->o_floor_square);
@@ -302,29 +302,34 @@ static void judge_head(struct judging *j, int64_t b, int64_t h)
 	}
 }
 
+/* Row number `row` of the outputs. */
+static struct cpa_place place_of(const struct cpa_truth *truth, int64_t row, int64_t dim)
+{
+	const struct cpa_rows *held = &truth->held;
+	int64_t Hq = truth->problem.Hq, index = row / Hq % held->ntokens;
+	return (struct cpa_place){held->batches.start + row / Hq / held->ntokens,
+		held->tokens ? cpa_spans_token(held->tokens, index) : index, row % Hq, dim};
+}
+
 /* Rows that are not judged must at least have been written. */
 static void judge_written(struct judging *j)
 {
 	const struct cpa_problem *p = &j->truth->problem;
-	int64_t nrows = p->B * p->Sq * p->Hq;
+	const struct cpa_rows *held = &j->truth->held;
+	int64_t nrows = (held->batches.end - held->batches.start) * held->ntokens * p->Hq;
 	int64_t at = cpa_find_not_finite(p->dtype, j->run->o, nrows * p->Dv, false);
-	j->out->o_written = at < 0;
-	if (at >= 0) {
-		int64_t row = at / p->Dv;
-		cpa_deviation_note(&j->out->o, NAN, NAN,
-			(struct cpa_place){row / p->Hq / p->Sq, row / p->Hq % p->Sq, row % p->Hq,
-				at % p->Dv});
-	}
+	j->sums.o_written = at < 0;
+	if (at >= 0)
+		cpa_deviation_note(&j->sums.o, NAN, NAN, place_of(j->truth, at / p->Dv, at % p->Dv));
 	at = j->run->lse
 		     ? cpa_find_not_finite(cpa_problem_lse_dtype(p), j->run->lse, nrows, true)
 		     : -1;
-	j->out->lse_written = at < 0;
+	j->sums.lse_written = at < 0;
 	if (at >= 0)
-		cpa_deviation_note(&j->out->lse, NAN, NAN,
-			(struct cpa_place){at / p->Hq / p->Sq, at / p->Hq % p->Sq, at % p->Hq, 0});
+		cpa_deviation_note(&j->sums.lse, NAN, NAN, place_of(j->truth, at, 0));
 }
 
-static const struct cpa_deviation no_deviation = {.rel_l2 = NAN,
+const struct cpa_deviation cpa_no_deviation = {.rel_l2 = NAN,
 	.error = NAN,
 	.bound = NAN,
 	.ratio = -1.0,
@@ -344,18 +349,44 @@ static double relative(double square, double want_square)
 static void finish(struct judging *j)
 {
 	struct cpa_judgement *out = j->out;
-	judge_written(j);
 	if (out->o.ratio < 0.0) /* every judged row is empty, and rightly so */
 		out->o.ratio = 0.0;
-	out->o.rel_l2 = relative(j->o_square, j->want_square);
+	out->o.rel_l2 = relative(j->o_square, j->sums.want_square);
 	if (j->run->lse)
-		out->lse.rel_l2 = relative(j->lse_square, j->lse_want_square);
+		out->lse.rel_l2 = relative(j->sums.lse_square, j->sums.lse_want_square);
 	else
 		out->lse.ratio = NAN;
 	out->lse.dim = -1; /* lse has no features */
 	/* What was never written has an infinite ratio; NaN is what does not exist. */
 	out->right = out->o.ratio <= 1.0 && !(out->lse.ratio > 1.0) &&
 		     !(out->o.soft_ratio > 1.0) && !(out->lse.soft_ratio > 1.0);
+}
+
+static void judge_rows(struct judging *j)
+{
+	const struct cpa_truth *truth = j->truth;
+	j->sums = (struct cpa_judge_sums){.o = cpa_no_deviation, .lse = cpa_no_deviation};
+	for (int64_t b = truth->held.batches.start; b < truth->held.batches.end; b++)
+		for (int64_t i = 0; i < truth->n; i++)
+			judge_token(j, b, i);
+	judge_written(j);
+}
+
+static void judge_whole(struct judging *j)
+{
+	const struct cpa_problem *p = &j->truth->problem;
+	*j->out = (struct cpa_judgement){.o = j->sums.o,
+		.lse = j->sums.lse,
+		.o_soft_batch = -1,
+		.o_soft_head = -1,
+		.lse_soft_batch = -1,
+		.lse_soft_head = -1,
+		.o_written = j->sums.o_written,
+		.lse_written = j->sums.lse_written};
+	for (int64_t b = 0; b < p->B; b++)
+		for (int64_t h = 0; h < p->Hq; h++)
+			judge_head(j, b, h);
+	finish(j);
 }
 
 enum cpa_status cpa_judge(const struct cpa_truth *truth, const struct cpa_judge_run *run,
@@ -366,29 +397,20 @@ enum cpa_status cpa_judge(const struct cpa_truth *truth, const struct cpa_judge_
 	struct judging j = {.truth = truth,
 		.run = run,
 		.out = judgement,
-		.soft = run->one_rank && truth->n * p->Dv >= SOFT_ELEMENTS,
 		.got = malloc(Hq * (size_t)p->Dv * sizeof *j.got),
 		.lse = malloc(Hq * sizeof *j.lse),
-		.heads = malloc(Hq * sizeof *j.heads)};
-	if (j.got && j.lse && j.heads) {
-		*judgement = (struct cpa_judgement){.o = no_deviation,
-			.lse = no_deviation,
-			.o_soft_batch = -1,
-			.o_soft_head = -1,
-			.lse_soft_batch = -1,
-			.lse_soft_head = -1};
-		for (int64_t b = 0; b < p->B; b++) {
-			memset(j.heads, 0, Hq * sizeof *j.heads);
-			for (int64_t i = 0; i < truth->n; i++)
-				judge_token(&j, b, i);
-			for (int64_t h = 0; h < p->Hq; h++)
-				judge_head(&j, b, h);
-		}
-		finish(&j);
-	}
-	bool failed = !j.got || !j.lse || !j.heads;
+		.heads = calloc((size_t)p->B * Hq, sizeof *j.heads)};
+	enum cpa_status s = CPA_OK;
+	if (!j.got || !j.lse || !j.heads)
+		s = cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging");
+	else
+		judge_rows(&j);
+	if (run->combine) /* even after a failure, because others wait for it */
+		s = run->combine(run->context, s == CPA_OK ? &j.sums : NULL, j.heads, error);
+	if (s == CPA_OK)
+		judge_whole(&j);
 	free(j.got);
 	free(j.lse);
 	free(j.heads);
-	return failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging") : CPA_OK;
+	return s;
 }

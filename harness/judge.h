@@ -8,14 +8,17 @@
 #include "harness/inputs.h"
 #include "harness/result.h"
 
-/* Full attention in double on some query tokens of one call.  Read-only once made. */
+/* Full attention in double on some query tokens of one call.  Read-only once made.  nb: the batch items
+ * that are held: B, or those of one rank. */
 struct cpa_truth {
 	struct cpa_problem problem;
+	struct cpa_rows held; /* what the outputs of a run hold: all, or the rows of one rank */
 	int64_t n;            /* judged query tokens */
 	int64_t *tokens;      /* [n] ascending */
-	double *o;            /* [B, n, Hq, Dv] */
-	double *o_norm;       /* [B, n, Hq]: |o|_2 */
-	struct cpa_row *rows; /* [B, n, Hq] */
+	int64_t *index;       /* [n] where they stand in the outputs; NULL: token t at t */
+	double *o;            /* [nb, n, Hq, Dv] */
+	double *o_norm;       /* [nb, n, Hq]: |o|_2 */
+	struct cpa_row *rows; /* [nb, n, Hq] */
 };
 
 /* wanted [Sq]: which query tokens to compute; NULL: all.  Rows run in parallel where OpenMP is
@@ -40,10 +43,23 @@ struct cpa_judgement {
 		lse_written; /* every element, judged or not, is finite (lse: or -inf) */
 };
 
+/* One head of one batch item, over judged rows. */
+struct cpa_judge_tally {
+	double n;                        /* rows */
+	double o_square, o_floor_square; /* sums of |o - o*|^2 and F_row^2 */
+	double lse_max, lse_soft; /* largest error, and largest share of the soft bound */
+};
+/* What is known once all rows have been seen. */
+struct cpa_judge_sums {
+	struct cpa_deviation o, lse; /* the worst so far */
+	bool o_written, lse_written;
+	double want_square, lse_square, lse_want_square;
+};
+
 /*
  * Judges the outputs of one run.
- *   o    [B, Sq, Hq, Dv]  in, of problem.dtype
- *   lse  [B, Sq, Hq]      in, or NULL: not an output
+ *   o    [nb, rows held, Hq, Dv]  in, of problem.dtype
+ *   lse  [nb, rows held, Hq]      in, or NULL: not an output
  *   one_rank [B, Hq]      in, what cpa_judge() measured on one rank of the same device in the
  * same mode; NULL: no soft rule measured [B, Hq]      out, or NULL
  */
@@ -52,6 +68,11 @@ struct cpa_judge_run {
 	const void *o, *lse;
 	const struct cpa_head_error *one_rank;
 	struct cpa_head_error *measured;
+	/* Where others judged other rows: makes of these sums and heads [B, Hq] those of all rows.  sums
+	 * is NULL when there was no memory, which all must learn.  combine NULL: all rows are here. */
+	enum cpa_status (*combine)(void *context, struct cpa_judge_sums *sums,
+		struct cpa_judge_tally *heads, struct cpa_error *error);
+	void *context;
 };
 enum cpa_status cpa_judge(const struct cpa_truth *truth, const struct cpa_judge_run *run,
 	struct cpa_judgement *judgement, struct cpa_error *error);
@@ -64,6 +85,8 @@ void cpa_deviation_note(
 	struct cpa_deviation *worst, double error, double bound, struct cpa_place at);
 /* |got - want|; where want is -inf only -inf is 0, all else infinite. */
 double cpa_lse_error(double got, double want);
+/* -1: nothing noted, not even 0. */
+extern const struct cpa_deviation cpa_no_deviation;
 
 /* Of an array: the first element that is NaN or infinite (-inf passes when asked for); -1:
  * none. */

@@ -9,7 +9,7 @@
 #include "harness/options_table.h"
 #include "harness/suggest.h"
 
-enum { MAX_OPTIONS = 48, DEFAULT_FIRST_WORLD = 2, DEFAULT_LAST_WORLD = 8 };
+enum { MAX_OPTIONS = 64, DEFAULT_FIRST_WORLD = 2, DEFAULT_LAST_WORLD = 8 };
 
 /* The walk over argv. */
 struct walk {
@@ -49,6 +49,8 @@ static enum cpa_status set_defaults(struct cpa_options *o, int argc, struct cpa_
 	o->comm = "fake";
 	o->interleavings = 2;
 	o->interleaving_seed = 1;
+	o->warmup = 2;
+	o->repeat = 12;
 	return CPA_OK;
 }
 
@@ -181,7 +183,8 @@ static enum cpa_status unknown_option(const struct cpa_options *o, const char *n
 	cpa_suggest_text(name, names, n, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID, "unknown option '%.60s'%s (see cpattn %s --help)",
 		name, near,
-		o->command == CPA_COMMAND_PLAN           ? "plan"
+		o->command == CPA_COMMAND_PLAN            ? "plan"
+			: o->command == CPA_COMMAND_BENCH ? "bench"
 			: o->command == CPA_COMMAND_LIST ? "list"
 							 : "verify");
 }
@@ -204,7 +207,7 @@ static enum cpa_status not_of_command(const struct cpa_options *o,
 
 		if (command->command == o->command)
 			here = command->name;
-		else if (info->commands & 1u << command->command)
+		else if (!there[0] && info->commands & 1u << command->command)
 			there = command->name;
 	}
 	return cpa_fail(error, CPA_INVALID, "%s takes no %s (%s does)", here, info->name,

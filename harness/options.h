@@ -8,8 +8,7 @@
 
 enum cpa_command {
 	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_CHECK,
-	CPA_COMMAND_DIAGNOSE,	CPA_COMMAND_HELP,
-	CPA_COMMAND_VERSION
+	CPA_COMMAND_DIAGNOSE, CPA_COMMAND_BENCH, CPA_COMMAND_HELP, CPA_COMMAND_VERSION
 };
 enum cpa_rotate_choice { CPA_ROTATE_CHOICE_DEFAULT, CPA_ROTATE_CHOICE_P2P, CPA_ROTATE_CHOICE_ALLGATHER,
 	CPA_ROTATE_CHOICE_DIRECT,
@@ -62,6 +61,10 @@ struct cpa_options {
 	uint64_t interleaving_seed; /* --interleaving-seed: first seed; what a reproduction line names */
 	int64_t rows;               /* 0: the default of COMMAND; --all: INT64_MAX */
 	const char *arithmetic;     /* check --arithmetic NAME; NULL: by the dtype */
+
+	bool kernels;               /* bench --kernels: one operation at a time, no ranks */
+	int warmup, repeat;         /* bench: runs before and while the clock counts; default 2, 12 */
+	int threads, one_rank_threads; /* bench; 0: the default of cpa_team */
 
 	const char *json, *junit, *csv; /* paths, "-" for stdout; NULL: none */
 	enum cpa_format format;         /* of plan */

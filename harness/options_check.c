@@ -61,7 +61,9 @@ static enum cpa_status check_file_names(const struct cpa_options *o, struct cpa_
 static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked,
 	struct cpa_error *error)
 {
-	const char *name = o->command == CPA_COMMAND_PLAN ? "plan" : "verify";
+	const char *name = o->command == CPA_COMMAND_PLAN ? "plan"
+		: o->command == CPA_COMMAND_BENCH         ? "bench"
+							  : "verify";
 
 	if (o->random)
 		return check_random(o, fill_asked, error);
@@ -79,8 +81,8 @@ static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked
 			"%s takes recordings or --problem, not both: '%.60s' is a "
 			"file",
 			name, o->files[0]);
-	if (o->command == CPA_COMMAND_PLAN && o->nfiles > 1)
-		return cpa_fail(error, CPA_INVALID, "plan takes one recording, not %d",
+	if (o->command != CPA_COMMAND_VERIFY && o->nfiles > 1)
+		return cpa_fail(error, CPA_INVALID, "%s takes one recording, not %d", name,
 			o->nfiles);
 	if (check_file_names(o, error) != CPA_OK)
 		return CPA_INVALID;
@@ -164,12 +166,38 @@ static enum cpa_status check_recordings(struct cpa_options *o, struct cpa_error 
 	return check_file_names(o, error);
 }
 
+/* Kernels alone have shapes of their own, and no ranks. */
+static enum cpa_status check_bench(const struct cpa_options *o, struct cpa_error *error)
+{
+	const char *other = o->nfiles > 0 ? o->files[0]
+		: o->has_dtype            ? "--dtype"
+		: o->call_glob            ? "--call"
+		: o->variants_asked       ? "--variant"
+		: o->ranks_asked          ? "--ranks"
+		: o->one_rank_threads     ? "--one-rank-threads"
+		: o->comm_asked           ? "--comm"
+					  : NULL;
+
+	if (!o->kernels || !other)
+		return CPA_OK;
+	return cpa_fail(error, CPA_INVALID,
+		"--kernels times single operations, of --problem or of shapes of its own; leave "
+		"out %.60s",
+		other);
+}
+
 enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 
-	if (options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN)
+	bool inputs = options->command == CPA_COMMAND_VERIFY || options->command == CPA_COMMAND_PLAN;
+
+	if (options->command == CPA_COMMAND_BENCH) {
+		status = check_bench(options, error);
+		inputs = !options->kernels;
+	}
+	if (status == CPA_OK && inputs)
 		status = check_inputs(options, fill_asked, error);
 	if (options->command == CPA_COMMAND_CHECK || options->command == CPA_COMMAND_DIAGNOSE)
 		status = check_recordings(options, error);

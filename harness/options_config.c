@@ -226,12 +226,12 @@ static enum cpa_status set_guidance(struct cpa_options *o, const char *value,
 }
 
 #define V (1u << CPA_COMMAND_VERIFY)
-#define P (1u << CPA_COMMAND_PLAN)
+#define P (1u << CPA_COMMAND_PLAN | 1u << CPA_COMMAND_BENCH) /* what plan takes, bench does */
 /* diagnose is check, and then asks why. */
 #define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 
 static const struct cpa_option_info config_table[] = {
-	{ "--ranks", "LIST", V | P, set_ranks, "worlds: 2-8,12 (2-8)" },
+	{ "--ranks", "LIST", V | P, set_ranks, "worlds: 2-8,12 (2-8; 4 in bench, or all of mpirun)" },
 	{ "--batch", "N", V | P, set_batch,
 		"batch groups (every divisor of the world up to B)" },
 	{ "--ring", "R", V | P, set_ring, "ring degree (every one that fits)" },
@@ -239,7 +239,7 @@ static const struct cpa_option_info config_table[] = {
 	{ "--variant", "LIST", V | P, set_variant,
 		"ring ulysses unified, each also with _anything; all (all)" },
 	{ "--rotate", "HOW", V | P, set_rotate,
-		"p2p allgather direct all (all in verify, p2p in plan)" },
+		"p2p allgather direct all (all in verify, else p2p)" },
 	{ "--split", "RULE", V | P, set_split,
 		"equal balanced ceil given:5,4,0,4 (equal; balanced for _anything)" },
 	{ "--split-kv", "RULE", V | P, set_split_kv,

@@ -133,10 +133,10 @@ static enum cpa_status set_device(struct cpa_options *o, const char *value,
 static enum cpa_status set_comm(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	static const char *const names[] = { "fake" }, *const later[] = { "mpi", "nccl" };
+	static const char *const names[] = { "fake", "mpi" }, *const later[] = { "nccl" };
 	int index;
 	enum cpa_status status =
-		cpa_parse_name("--comm", value, names, 1, later, 2, &index, error);
+		cpa_parse_name("--comm", value, names, 2, later, 1, &index, error);
 
 	if (status == CPA_OK) {
 		o->comm = names[index];
@@ -209,6 +209,50 @@ static enum cpa_status set_fault(struct cpa_options *o, const char *value,
 	if (status == CPA_OK)
 		o->fault = names[index];
 	return status;
+}
+
+static enum cpa_status set_count(const char *name, const char *value, int64_t least, int *number,
+	struct cpa_error *error)
+{
+	int64_t read;
+	enum cpa_status status = cpa_parse_int(name, value, least, 1000000, &read, error);
+
+	if (status == CPA_OK)
+		*number = (int)read;
+	return status;
+}
+
+static enum cpa_status set_warmup(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_count("--warmup", value, 0, &o->warmup, error);
+}
+
+static enum cpa_status set_repeat(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_count("--repeat", value, 1, &o->repeat, error);
+}
+
+static enum cpa_status set_threads(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_count("--threads", value, 1, &o->threads, error);
+}
+
+static enum cpa_status set_one_rank_threads(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_count("--one-rank-threads", value, 1, &o->one_rank_threads, error);
+}
+
+static enum cpa_status set_kernels(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	(void)value;
+	(void)error;
+	o->kernels = true;
+	return CPA_OK;
 }
 
 /* ---- what is printed --------------------------------------------------------------------- */
@@ -290,9 +334,10 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 #define P (1u << CPA_COMMAND_PLAN)
 /* diagnose is check, and then asks why. */
 #define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
+#define B (1u << CPA_COMMAND_BENCH)
 
 static const struct cpa_option_info option_table[] = {
-	{ "--problem", "P", V | P, set_problem,
+	{ "--problem", "P", V | P | B, set_problem,
 		"a problem instead of a file: S=64,H=8,causal" },
 	{ "--model", "NAME", P, set_model,
 		"a model instead: its tensors over the ranks, and its attentions" },
@@ -302,11 +347,11 @@ static const struct cpa_option_info option_table[] = {
 	{ "--fill", "KIND", V, set_fill,
 		"its tensors: normal count identity digits extreme (normal)" },
 	{ "--seed", "N", V, set_seed, "seed of made tensors and of --random (1)" },
-	{ "--dtype", "X", V | P, set_dtype,
+	{ "--dtype", "X", V | P | B, set_dtype,
 		"converts the tensors of a file first: fp64 fp32 bf16 fp16" },
-	{ "--call", "GLOB", V | P | C, set_call, "only calls of a file whose name matches" },
-	{ "--device", "NAME", V, set_device, "what computes: ref cpu (cpu)" },
-	{ "--comm", "NAME", V, set_comm, "what carries messages: fake (fake)" },
+	{ "--call", "GLOB", V | P | B | C, set_call, "only calls of a file whose name matches" },
+	{ "--device", "NAME", V | B, set_device, "what computes: ref cpu (cpu)" },
+	{ "--comm", "NAME", V | B, set_comm, "what carries messages: fake, or mpi under mpirun (fake)" },
 	{ "--interleavings", "N", V, set_interleavings,
 		"schedules of the fake communicator (2)" },
 	{ "--interleaving-seed", "N", V, set_interleaving_seed, "the first of them (1)" },
@@ -321,9 +366,16 @@ static const struct cpa_option_info option_table[] = {
 	{ "--best", "WHAT", P, set_best,
 		"bytes work memory: meshes of each world, best first" },
 	{ "--format", "FORM", P, set_format, "text json dot (text)" },
-	{ "--json", "FILE", V | P | C, set_json, "writes the results as JSON; - for stdout" },
-	{ "--junit", "FILE", V | P | C, set_junit, "writes them as JUnit XML" },
-	{ "--csv", "FILE", V | P | C, set_csv, "writes them as CSV" },
+	{ "--warmup", "N", B, set_warmup, "runs of each before the clock counts (2)" },
+	{ "--repeat", "N", B, set_repeat, "timed runs of each, in turn with the others (12)" },
+	{ "--threads", "N", B, set_threads, "of each rank that computes (all cores over the processes)" },
+	{ "--one-rank-threads", "N", B, set_one_rank_threads,
+		"of the one rank that all are compared to (threads x processes)" },
+	{ "--kernels", NULL, B, set_kernels,
+		"times attention, merge and copies alone, over S, D, dtype and mask" },
+	{ "--json", "FILE", V | P | B | C, set_json, "writes the results as JSON; - for stdout" },
+	{ "--junit", "FILE", V | P | B | C, set_junit, "writes them as JUnit XML" },
+	{ "--csv", "FILE", V | P | B | C, set_csv, "writes them as CSV" },
 	{ "--verbose", NULL, V | P | C, set_verbose,
 		"a line for each configuration; in check for each wrong head" },
 };

@@ -75,24 +75,24 @@ static double rate(part *run, void *context, int nthreads)
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define FMA_LOOP(name, attributes, VECTOR, lanes, register_class, zero, fma) \
-	attributes static double name(void *context, int thread) \
-	{ \
-		VECTOR sum[NSUMS], x = zero; \
-\
-		(void)context; \
-		(void)thread; \
-		UNROLL \
-		for (int i = 0; i < NSUMS; i++) \
-			sum[i] = zero; \
-		for (int n = 0; n < FMA_LOOPS; n++) { \
-			UNROLL \
-			for (int i = 0; i < NSUMS; i++) { \
-				sum[i] = fma; \
-				__asm__ volatile("" : register_class(sum[i])); \
-			} \
-		} \
-		return 2.0 * lanes * NSUMS * FMA_LOOPS; \
+#define FMA_LOOP(name, attributes, VECTOR, lanes, register_class, zero, fma)                     \
+	attributes static double name(void *context, int thread)                                 \
+	{                                                                                        \
+		VECTOR sum[NSUMS], x = zero;                                                     \
+                                                                                                 \
+		(void)context;                                                                   \
+		(void)thread;                                                                    \
+		UNROLL                                                                           \
+		for (int i = 0; i < NSUMS; i++)                                                  \
+			sum[i] = zero;                                                           \
+		for (int n = 0; n < FMA_LOOPS; n++) {                                            \
+			UNROLL                                                                   \
+			for (int i = 0; i < NSUMS; i++) {                                        \
+				sum[i] = fma;                                                    \
+				__asm__ volatile("" : register_class(sum[i]));                   \
+			}                                                                        \
+		}                                                                                \
+		return 2.0 * lanes * NSUMS * FMA_LOOPS;                                          \
 	}
 
 #if HAVE_X86
@@ -100,10 +100,9 @@ FMA_LOOP(fma_avx512, __attribute__((target("avx512f"))), __m512, 16, "+v", _mm51
 	_mm512_fmadd_ps(x, x, sum[i]))
 FMA_LOOP(fma_avx2, __attribute__((target("avx2,fma"))), __m256, 8, "+x", _mm256_setzero_ps(),
 	_mm256_fmadd_ps(x, x, sum[i]))
-FMA_LOOP(fma_generic, , __m128, 4, "+x", _mm_setzero_ps(),
-	_mm_add_ps(_mm_mul_ps(x, x), sum[i]))
+FMA_LOOP(fma_generic, , __m128, 4, "+x", _mm_setzero_ps(), _mm_add_ps(_mm_mul_ps(x, x), sum[i]))
 #else
-FMA_LOOP(fma_generic, , float, 1, "+r", 0.0f, x * x + sum[i])
+FMA_LOOP(fma_generic, , float, 1, "+r", 0.0f, x *x + sum[i])
 #endif
 
 double cpa_peak_fma(const char *set, int nthreads)
@@ -123,8 +122,9 @@ double cpa_peak_fma(const char *set, int nthreads)
 
 struct cpa_peak_space {
 	size_t nbytes;
-	int nthreads, nrepeats; /* repeats of one measured loop: small arrays are done in no time */
-	char *data;             /* [nthreads][2][nbytes] */
+	int nthreads,
+		nrepeats; /* repeats of one measured loop: small arrays are done in no time */
+	char *data; /* [nthreads][2][nbytes] */
 };
 
 enum { LEAST_BYTES = 16 << 20, LINE = 64 };
@@ -169,17 +169,17 @@ void cpa_peak_space_destroy(struct cpa_peak_space *space)
 	free(space);
 }
 
-#define MEMORY_LOOP(name, attributes, factor, body) \
-	attributes static double name(void *context, int thread) \
-	{ \
-		const struct cpa_peak_space *space = context; \
-		char *to = array_of(space, thread, 0), *from = array_of(space, thread, 1); \
-		size_t n = space->nbytes; \
-\
-		for (int r = 0; r < space->nrepeats; r++) { \
-			body __asm__ volatile("" : : "r"(to), "r"(from) : "memory"); \
-		} \
-		return factor * (double)n * space->nrepeats; \
+#define MEMORY_LOOP(name, attributes, factor, body)                                              \
+	attributes static double name(void *context, int thread)                                 \
+	{                                                                                        \
+		const struct cpa_peak_space *space = context;                                    \
+		char *to = array_of(space, thread, 0), *from = array_of(space, thread, 1);       \
+		size_t n = space->nbytes;                                                        \
+                                                                                                 \
+		for (int r = 0; r < space->nrepeats; r++) {                                      \
+			body __asm__ volatile("" : : "r"(to), "r"(from) : "memory");             \
+		}                                                                                \
+		return factor * (double)n * space->nrepeats;                                     \
 	}
 
 MEMORY_LOOP(copy_library, , 2.0, memcpy(to, from, n);)
@@ -187,19 +187,19 @@ MEMORY_LOOP(copy_library, , 2.0, memcpy(to, from, n);)
 #if HAVE_X86
 #define AVX512 __attribute__((target("avx512f")))
 #define LINES for (size_t i = 0; i < n; i += LINE)
-MEMORY_LOOP(copy_512, AVX512, 2.0,
-	LINES _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));)
+MEMORY_LOOP(
+	copy_512, AVX512, 2.0, LINES _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));)
 MEMORY_LOOP(stream_512, AVX512, 2.0,
-	LINES _mm512_stream_si512((__m512i *)(void *)(to + i), _mm512_loadu_si512(from + i));
-	_mm_sfence();)
+	    LINES _mm512_stream_si512((__m512i *)(void *)(to + i), _mm512_loadu_si512(from + i));
+	    _mm_sfence();)
 MEMORY_LOOP(stream_128, , 2.0,
-	for (size_t i = 0; i < n; i += 16) _mm_stream_si128((__m128i *)(void *)(to + i),
-		_mm_load_si128((const __m128i *)(const void *)(from + i)));
-	_mm_sfence();)
-#define READ(vector, load) \
-	for (size_t i = 0; i < n; i += sizeof(vector)) { \
-		vector x = load; \
-		__asm__ volatile("" : : "v"(x)); \
+	    for (size_t i = 0; i < n; i += 16) _mm_stream_si128((__m128i *)(void *)(to + i),
+		    _mm_load_si128((const __m128i *)(const void *)(from + i)));
+	    _mm_sfence();)
+#define READ(vector, load)                                                                       \
+	for (size_t i = 0; i < n; i += sizeof(vector)) {                                         \
+		vector x = load;                                                                 \
+		__asm__ volatile("" : : "v"(x));                                                 \
 	}
 MEMORY_LOOP(read_512, AVX512, 1.0, READ(__m512i, _mm512_loadu_si512(from + i)))
 #undef READ

@@ -283,11 +283,13 @@ static void judge_head(struct judging *j, const double *got, const double *want,
 	}
 }
 
-static void judge_token(struct judging *j, int64_t b, int64_t t)
+/* Token number i of what is held. */
+static void judge_token(struct judging *j, const struct cpa_rows *held, int64_t b, int64_t i)
 {
 	const struct cpa_problem *p = j->probe->problem;
 	struct answer *a = &j->answer;
-	int64_t at = (b * p->Sq + t) * p->Hq, g = p->Hq / p->Hkv;
+	int64_t t = held->tokens ? cpa_spans_token(held->tokens, i) : i;
+	int64_t at = ((b - held->batches.start) * held->ntokens + i) * p->Hq, g = p->Hq / p->Hkv;
 	enum cpa_dtype lse_dtype = cpa_problem_lse_dtype(p);
 	cpa_convert(CPA_DTYPE_FP64, j->got_o, p->dtype,
 		j->o + (size_t)(at * p->Dv) * cpa_dtype_nbytes(p->dtype), p->Hq * p->Dv);
@@ -310,9 +312,9 @@ static void judge_token(struct judging *j, int64_t b, int64_t t)
 	}
 }
 
-enum cpa_status cpa_probe_judge(const struct cpa_probe *probe, const struct cpa_bound_run *run,
-	const void *o, const void *lse, struct cpa_probe_finding *finding,
-	struct cpa_error *error)
+enum cpa_status cpa_probe_judge_rows(const struct cpa_probe *probe,
+	const struct cpa_bound_run *run, const struct cpa_rows *held, const void *o,
+	const void *lse, struct cpa_probe_finding *finding, struct cpa_error *error)
 {
 	const struct cpa_problem *p = probe->problem;
 	int64_t ncounts = p->rule.mask.head != 0 ? p->Hq : 1;
@@ -338,13 +340,22 @@ enum cpa_status cpa_probe_judge(const struct cpa_probe *probe, const struct cpa_
 		classes -= ncounts * 2 * p->Dv;
 		*finding = (struct cpa_probe_finding){
 			.ratio = 0.0, .batch = -1, .token = -1, .head = -1, .dim = -1};
-		for (int64_t b = 0; b < p->B; b++)
-			for (int64_t t = 0; t < p->Sq; t++)
-				judge_token(&j, b, t);
+		for (int64_t b = held->batches.start; b < held->batches.end; b++)
+			for (int64_t i = 0; i < held->ntokens; i++)
+				judge_token(&j, held, b, i);
 	}
 	free(counts);
 	free(classes);
 	free(room);
 	return failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory for judging a probe")
 		      : CPA_OK;
+}
+
+enum cpa_status cpa_probe_judge(const struct cpa_probe *probe, const struct cpa_bound_run *run,
+	const void *o, const void *lse, struct cpa_probe_finding *finding,
+	struct cpa_error *error)
+{
+	const struct cpa_problem *p = probe->problem;
+	struct cpa_rows all = {{0, p->B}, p->Sq, NULL};
+	return cpa_probe_judge_rows(probe, run, &all, o, lse, finding, error);
 }

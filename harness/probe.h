@@ -63,5 +63,9 @@ struct cpa_probe_finding {
 enum cpa_status cpa_probe_judge(const struct cpa_probe *probe, const struct cpa_bound_run *run,
 	const void *o, const void *lse, struct cpa_probe_finding *finding,
 	struct cpa_error *error);
+/* Like it, but o and lse hold some rows only. */
+enum cpa_status cpa_probe_judge_rows(const struct cpa_probe *probe,
+	const struct cpa_bound_run *run, const struct cpa_rows *held, const void *o,
+	const void *lse, struct cpa_probe_finding *finding, struct cpa_error *error);
 
 #endif

@@ -314,6 +314,26 @@ enum cpa_status cpa_ranks_download(
 	return s;
 }
 
+enum cpa_status cpa_ranks_hash(
+	struct cpa_ranks *ranks, uint64_t *hashes, struct cpa_error *error)
+{
+	static const enum cpa_tensor tensors[2] = {CPA_TENSOR_O, CPA_TENSOR_LSE};
+	int n = ranks->problem->lse ? 2 : 1;
+	for (int rank = 0; rank < ranks->W; rank++) {
+		hashes[rank] = 0;
+		for (int i = 0; i < n; i++) {
+			struct cpa_shard shard;
+			bool has;
+			enum cpa_status s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			if (s != CPA_OK)
+				return s;
+			hashes[rank] = cpa_hash(
+				hashes[rank], ranks->staging, has ? shard_nbytes(&shard) : 0);
+		}
+	}
+	return CPA_OK;
+}
+
 enum cpa_status cpa_ranks_compare(
 	struct cpa_ranks *ranks, const void *o, const void *lse, struct cpa_error *error)
 {

@@ -58,6 +58,9 @@ enum cpa_status cpa_ranks_run(struct cpa_ranks *ranks, enum cpa_fake_mode mode, 
 /* Collects o [B, Sq, Hq, Dv] and lse [B, Sq, Hq] (NULL where it is no output). */
 enum cpa_status cpa_ranks_download(
 	struct cpa_ranks *ranks, void *o, void *lse, struct cpa_error *error);
+/* hashes [W] out: of each rank's o and lse as it holds them. */
+enum cpa_status cpa_ranks_hash(
+	struct cpa_ranks *ranks, uint64_t *hashes, struct cpa_error *error);
 /* Whether the outputs are bit for bit o and lse; CPA_MISMATCH says where not. */
 enum cpa_status cpa_ranks_compare(
 	struct cpa_ranks *ranks, const void *o, const void *lse, struct cpa_error *error);

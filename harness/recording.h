@@ -94,6 +94,8 @@ int cpa_recording_ncalls(const struct cpa_recording *recording);
 enum cpa_status cpa_recording_call(struct cpa_recording *recording, int i, const struct cpa_call **call,
 	struct cpa_error *error);
 const char *cpa_recording_call_name(const struct cpa_recording *recording, int i);
+/* From now on the data of tensors is not gone through, because another process does that. */
+void cpa_recording_trust(struct cpa_recording *recording);
 
 /*
  * Reads one shard by hyperslab: tensor "q" "k" "v" "o" "lse", batches x tokens x all heads, into

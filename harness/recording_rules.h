@@ -52,6 +52,7 @@ struct cpa_recording_entry {
 struct cpa_recording {
 	struct cpa_h5 *file;
 	bool structure_only; /* tensors are not read: cpa_recording_scan() does nothing */
+	bool trusted;        /* cpa_recording_scan() does nothing, but masks are read */
 	struct cpa_arena arena;
 	int ncalls;
 	struct cpa_recording_entry *calls;

@@ -286,6 +286,8 @@ static bool advance(const struct cpa_h5_array *array, struct cpa_h5_box *box, in
 enum cpa_status cpa_recording_scan(const struct cpa_recording *recording,
 	const struct cpa_h5_array *array, enum cpa_recording_values allowed, struct cpa_error *error)
 {
+	if (recording->trusted)
+		return CPA_OK;
 	return cpa_recording_take(recording, array, allowed, NULL, NULL, error);
 }
 

@@ -33,6 +33,16 @@ void cpa_result_init(struct cpa_result *result)
 	result->verdict = CPA_VERDICT_CANNOT_TELL;
 }
 
+struct cpa_counts *cpa_result_alloc_counts(int W)
+{
+	return calloc((size_t)W, sizeof(struct cpa_counts) + sizeof(uint64_t));
+}
+
+uint64_t *cpa_result_hash_room(const struct cpa_result *result)
+{
+	return (uint64_t *)(void *)(result->counts + result->W);
+}
+
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list,
 	const struct cpa_result *result)
 {
@@ -54,6 +64,7 @@ void cpa_result_list_fini(struct cpa_result_list *list)
 	for (int i = 0; i < list->n; i++) {
 		free(list->at[i].counts);
 		free(list->at[i].reproduce);
+		free(list->at[i].measured);
 	}
 	free(list->at);
 	*list = (struct cpa_result_list){ 0 };

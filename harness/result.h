@@ -37,14 +37,19 @@ struct cpa_result {
 	double probe_ratio;                 /* NaN: none */
 	int W;
 	struct cpa_counts *counts;          /* [W], owned by the list; NULL: none */
+	uint64_t *hashes;                   /* [W] of the bits of each rank's o and lse, behind counts; NULL: none */
 	double seconds;                     /* NaN in plan */
 	bool has_proof, proved;             /* plan */
 	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
 	const struct cpa_diagnosis *diagnosis; /* diagnose: of the first part of a call; borrowed */
 	const struct cpa_hang *hang;        /* diagnose: of the events of a call; borrowed; NULL: none */
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
+	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
+/* Makes counts [W], with room behind them for hashes [W], which stays NULL until that is filled. */
+struct cpa_counts *cpa_result_alloc_counts(int W); /* malloc; NULL: out of memory */
+uint64_t *cpa_result_hash_room(const struct cpa_result *result);
 
 struct cpa_json;
 struct cpa_result_list {
@@ -54,7 +59,7 @@ struct cpa_result_list {
 	void (*put_members)(struct cpa_json *json, const void *context);
 	const void *context;
 };
-/* Takes over result->counts and reproduce; on CPA_NO_MEMORY they stay the caller's. */
+/* Takes over result->counts, reproduce and measured; on CPA_NO_MEMORY they stay the caller's. */
 enum cpa_status cpa_result_list_add(struct cpa_result_list *list, const struct cpa_result *result);
 void cpa_result_list_fini(struct cpa_result_list *list);
 

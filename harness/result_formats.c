@@ -11,6 +11,7 @@
 #include "harness/check_report.h"
 #include "harness/commands.h"
 #include "harness/json.h"
+#include "harness/measure_write.h"
 #include "harness/result_parts.h"
 
 /* ---- JUnit ------------------------------------------------------------------------------- */
@@ -140,6 +141,16 @@ static void put_int(FILE *out, int64_t value, bool exists)
 	fputc(',', out);
 }
 
+void cpa_csv_text(FILE *out, const char *text)
+{
+	put_text(out, text);
+}
+
+void cpa_csv_int(FILE *out, int64_t value, bool exists)
+{
+	put_int(out, value, exists);
+}
+
 static void put_number(FILE *out, double value)
 {
 	if (isinf(value))
@@ -232,7 +243,10 @@ static void put_line(FILE *out, const struct cpa_result *r)
 void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
-	(void)options;
+	if (options->command == CPA_COMMAND_BENCH) {
+		cpa_measured_write_csv(out, list);
+		return;
+	}
 	fputs("file,call,variant,batch,ring,ulysses,ranks,rotate,split,order,heads_rule,"
 	      "direction,partials,"
 	      "dtype,device,comm,o_rel_l2,o_error,o_bound,o_ratio,o_soft_ratio,o_batch,o_token,"

@@ -14,4 +14,8 @@ void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
 void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);
 
+/* One field and the comma behind it; NULL, `exists` false: an empty one. */
+void cpa_csv_text(FILE *out, const char *text);
+void cpa_csv_int(FILE *out, int64_t value, bool exists);
+
 #endif

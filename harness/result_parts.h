@@ -4,6 +4,7 @@
 #ifndef CPA_RESULT_PARTS_H
 #define CPA_RESULT_PARTS_H
 
+#include "harness/json.h"
 #include "harness/result.h"
 
 bool cpa_result_same_call(const struct cpa_result *a, const struct cpa_result *b);
@@ -39,6 +40,11 @@ struct cpa_colours {
 	const char *right, *wrong, *dim, *end;
 };
 struct cpa_colours cpa_colours_for(FILE *out);
+
+/* All of the JSON before the first result, and behind the last.  list: whose further members; or NULL. */
+void cpa_result_begin_json(struct cpa_json *json, FILE *out, const struct cpa_options *options,
+	const struct cpa_result_list *list);
+void cpa_result_end_json(struct cpa_json *json, const struct cpa_summary *sum);
 
 void cpa_result_print_summary(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);

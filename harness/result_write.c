@@ -1,6 +1,7 @@
 /*
  * result_write.c - results for programs: JSON, and the files asked for.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "harness/diagnose_report.h"
 #include "harness/guidance.h"
 #include "harness/json.h"
+#include "harness/measure_write.h"
 #include "harness/output.h"
 #include "harness/result_formats.h"
 #include "harness/result_parts.h"
@@ -155,6 +157,12 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	put_positive(json, "rows", o->rows);
 	put_string(json, "arithmetic", o->arithmetic);
 	put_string(json, "fault", o->fault);
+	if (o->command == CPA_COMMAND_BENCH) {
+		put_int(json, "warmup", o->warmup);
+		put_int(json, "repeat", o->repeat);
+		put_positive(json, "threads", o->threads);
+		put_positive(json, "one_rank_threads", o->one_rank_threads);
+	}
 	cpa_json_end_object(json);
 }
 
@@ -286,15 +294,36 @@ static void put_preamble(struct cpa_json *json, const struct cpa_result *r)
 	cpa_json_end_object(json);
 }
 
-static void put_result(struct cpa_json *json, const struct cpa_result *r, bool plan)
+/* As text: a JSON number does not hold 64 bits. */
+static void put_hashes(struct cpa_json *json, const struct cpa_result *r)
 {
+	cpa_json_key(json, "output_hash");
+	if (!r->hashes) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_array(json);
+	for (int i = 0; i < r->W; i++) {
+		char text[20];
+
+		snprintf(text, sizeof text, "%016" PRIx64, r->hashes[i]);
+		cpa_json_string(json, text);
+	}
+	cpa_json_end_array(json);
+}
+
+static void put_result(
+	struct cpa_json *json, const struct cpa_result *r, enum cpa_command command)
+{
+	bool plan = command == CPA_COMMAND_PLAN, bench = command == CPA_COMMAND_BENCH;
+
 	cpa_json_object(json);
 	put_string(json, "file", r->file);
 	put_string(json, "call", r->call);
 	put_config(json, r);
 	put_string(json, "verdict", cpa_verdict_name(r->verdict));
 	put_string(json, "reason", r->reason[0] ? r->reason : NULL);
-	if (!plan) {
+	if (!plan && !bench) {
 		put_deviation(json, "o", &r->o);
 		put_deviation(json, "lse", &r->lse);
 		cpa_json_key(json, "probe");
@@ -310,8 +339,12 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 		cpa_json_null(json);
 	put_string(json, "layout", r->problem ? cpa_layout_name(r->problem->layout) : NULL);
 	put_counts(json, r);
-	if (!plan)
+	if (bench)
+		cpa_measured_put_json(json, r->measured);
+	else if (!plan) {
+		put_hashes(json, r);
 		put_known(json, "seconds", r->seconds);
+	}
 	if (plan) {
 		put_preamble(json, r);
 		cpa_json_key(json, "proof");
@@ -334,35 +367,45 @@ static void put_result(struct cpa_json *json, const struct cpa_result *r, bool p
 	cpa_json_end_object(json);
 }
 
+void cpa_result_begin_json(struct cpa_json *json, FILE *out, const struct cpa_options *options,
+	const struct cpa_result_list *list)
+{
+	cpa_json_init(json, out, 2);
+	cpa_json_object(json);
+	put_string(json, "cpattn", cpa_version());
+	put_int(json, "format", 1);
+	put_string(json, "command", cpa_command_name(options->command));
+	put_machine(json);
+	put_options(json, options);
+	if (list && list->put_members)
+		list->put_members(json, list->context);
+	cpa_json_key(json, "results");
+	cpa_json_array(json);
+}
+
+void cpa_result_end_json(struct cpa_json *json, const struct cpa_summary *sum)
+{
+	cpa_json_end_array(json);
+	cpa_json_key(json, "summary");
+	cpa_json_object(json);
+	put_int(json, "right", sum->right);
+	put_int(json, "wrong", sum->wrong);
+	put_int(json, "unsupported", sum->unsupported);
+	put_int(json, "cannot_tell", sum->cannot_tell);
+	cpa_json_end_object(json);
+	cpa_json_end_object(json);
+}
+
 void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
 	struct cpa_summary sum = cpa_result_summary(list);
-	bool plan = options->command == CPA_COMMAND_PLAN;
 	struct cpa_json json;
 
-	cpa_json_init(&json, out, 2);
-	cpa_json_object(&json);
-	put_string(&json, "cpattn", cpa_version());
-	put_int(&json, "format", 1);
-	put_string(&json, "command", cpa_command_name(options->command));
-	put_machine(&json);
-	put_options(&json, options);
-	if (list->put_members)
-		list->put_members(&json, list->context);
-	cpa_json_key(&json, "results");
-	cpa_json_array(&json);
+	cpa_result_begin_json(&json, out, options, list);
 	for (int i = 0; i < list->n; i++)
-		put_result(&json, &list->at[i], plan);
-	cpa_json_end_array(&json);
-	cpa_json_key(&json, "summary");
-	cpa_json_object(&json);
-	put_int(&json, "right", sum.right);
-	put_int(&json, "wrong", sum.wrong);
-	put_int(&json, "unsupported", sum.unsupported);
-	put_int(&json, "cannot_tell", sum.cannot_tell);
-	cpa_json_end_object(&json);
-	cpa_json_end_object(&json);
+		put_result(&json, &list->at[i], options->command);
+	cpa_result_end_json(&json, &sum);
 }
 
 enum cpa_status cpa_result_write(const struct cpa_result_list *list,

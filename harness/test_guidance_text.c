@@ -37,7 +37,7 @@ static void json_has_guidance_where_there_are_branches(void **state)
 	char *argv[] = {"cpattn", "verify", "x", "--guidance", "3.5:1.25"};
 	struct cpa_counts counts[2] = {{.gathered_bytes = 50}, {.gathered_bytes = 51}};
 	struct cpa_result r;
-	const struct cpa_result_list list = {&r, 1, 1};
+	const struct cpa_result_list list = {.at = &r, .n = 1};
 	struct cpa_options options;
 	struct cpa_error error;
 

@@ -4,10 +4,9 @@
  */
 #include "harness/verify.h"
 
-#include <assert.h>
 #include <inttypes.h>
+#include <assert.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,63 +106,6 @@ void cpa_verifier_destroy(struct cpa_verifier *v)
 	free(v);
 }
 
-/* ---- saying what is wrong ---- */
-
-/* One more thing that is wrong, behind a semicolon. */
-static void say(struct attempt *a, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void say(struct attempt *a, const char *format, ...)
-{
-	char *reason = a->result->reason;
-	size_t size = sizeof a->result->reason, used = strlen(reason);
-	va_list args;
-	a->wrong = true;
-	if (used > 0 && used + 3 < size) {
-		strcpy(reason + used, "; ");
-		used += 2;
-	}
-	va_start(args, format);
-	vsnprintf(reason + used, size - used, format, args);
-	va_end(args);
-}
-
-static void print_place(const struct attempt *a, const char *tensor, int64_t batch,
-	int64_t token, int64_t head, int64_t dim, char *text, size_t size)
-{
-	char feature[32] = "";
-	if (dim >= 0)
-		snprintf(feature, sizeof feature, ", dim %" PRId64, dim);
-	snprintf(text, size,
-		"%s at batch %" PRId64 ", token %" PRId64 ", head %" PRId64
-		"%s (rank %d works on it)",
-		tensor, batch, token, head, feature,
-		cpa_ranks_worker(&a->ranks, batch, token, head));
-}
-
-static void say_deviation(struct attempt *a, const char *tensor, const struct cpa_deviation *d,
-	int64_t soft_batch, int64_t soft_head)
-{
-	char place[160];
-	if (d->ratio > 1.0) {
-		print_place(
-			a, tensor, d->batch, d->token, d->head, d->dim, place, sizeof place);
-		if (isnan(d->error))
-			say(a, "%s is NaN: never written, or made from what was never written",
-				place);
-		else if (isinf(d->ratio))
-			say(a, "%s is off by %.3g, where nothing may be", place, d->error);
-		else
-			say(a, "%s is off by %.3g, %.3g times its bound %.3g", place, d->error,
-				d->ratio, d->bound);
-	} else if (d->soft_ratio > 1.0) {
-		say(a,
-			"%s of batch %" PRId64 ", head %" PRId64
-			" as a whole is %.3g times as far off as one "
-			"rank and the merges explain",
-			tensor, soft_batch, soft_head, d->soft_ratio);
-	}
-}
-
 /* ---- interleavings ---- */
 
 static uint64_t seed_of(const struct cpa_verifier *v, int i)
@@ -190,14 +132,20 @@ static int npartials(const struct cpa_problem *p, const struct cpa_config *confi
 	return config->ring_degree + (split && replicated);
 }
 
+struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
+	const struct cpa_problem *problem, const struct cpa_config *config)
+{
+	return (struct cpa_bound_run){.problem = problem,
+		.arithmetic = device->arithmetic(problem),
+		.partials = config->partials,
+		.partial_dtype = config->partial_dtype,
+		.R = npartials(problem, config)};
+}
+
 static struct cpa_bound_run bound_run(
 	const struct cpa_verifier *v, const struct cpa_config *config)
 {
-	return (struct cpa_bound_run){.problem = &v->problem,
-		.arithmetic = v->settings.device->arithmetic(&v->problem),
-		.partials = config->partials,
-		.partial_dtype = config->partial_dtype,
-		.R = npartials(&v->problem, config)};
+	return cpa_verify_bound_run(v->settings.device, &v->problem, config);
 }
 
 /* The same device in the same mode on one rank: how far off rounding alone takes it. */
@@ -264,10 +212,8 @@ static enum cpa_status judge_first(struct attempt *a, struct cpa_error *error)
 	}
 	if (judgement.right)
 		return CPA_OK;
-	say_deviation(a, "o", &judgement.o, judgement.o_soft_batch, judgement.o_soft_head);
-	say_deviation(
-		a, "lse", &judgement.lse, judgement.lse_soft_batch, judgement.lse_soft_head);
-	assert(a->wrong);
+	cpa_verify_say_judgement(a->result, &a->ranks, &judgement);
+	a->wrong = true;
 	return CPA_OK;
 }
 
@@ -288,6 +234,12 @@ static enum cpa_status combine(struct attempt *a, bool first, struct cpa_error *
 		     : cpa_combine_compare(&combine, error);
 }
 
+static enum cpa_status keep_hashes(struct attempt *a, struct cpa_error *error)
+{
+	a->result->hashes = cpa_result_hash_room(a->result);
+	return cpa_ranks_hash(&a->ranks, a->result->hashes, error);
+}
+
 static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *error)
 {
 	struct cpa_verifier *v = a->v;
@@ -303,6 +255,8 @@ static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *er
 			return s;
 		if (i == 0) {
 			s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
+			if (s == CPA_OK)
+				s = keep_hashes(a, error);
 			if (s == CPA_OK)
 				s = judge_first(a, error);
 			if (s == CPA_OK)
@@ -371,11 +325,9 @@ static enum cpa_status run_probes(struct attempt *a, struct cpa_error *error)
 				fmax(a->result->probe_ratio, f.ratio); /* NaN gives way */
 			if (f.ratio <= 1.0)
 				continue;
-			char place[160];
-			print_place(a, cpa_tensor_name(f.tensor), f.batch, f.token, f.head,
-				f.dim, place, sizeof place);
-			say(a, "probe %s: %s is %.9g, should be %.9g",
-				cpa_probe_name(probe.kind), place, f.got, f.want);
+			cpa_verify_say_probe(
+				a->result, &a->ranks, cpa_probe_name(probe.kind), &f);
+			a->wrong = true;
 			a->trace->seed = seed_of(a->v, 0);
 			a->trace->interleavings = 1;
 			break;
@@ -406,7 +358,7 @@ static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
 static enum cpa_status keep_counts(struct attempt *a, struct cpa_error *error)
 {
 	size_t nbytes = (size_t)a->ranks.W * sizeof *a->result->counts;
-	a->result->counts = malloc(nbytes);
+	a->result->counts = cpa_result_alloc_counts(a->ranks.W);
 	if (!a->result->counts)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for counts");
 	memcpy(a->result->counts, a->ranks.counts, nbytes);
@@ -422,7 +374,7 @@ static enum cpa_status check_range(const struct attempt *a, struct cpa_error *er
 	double sink = p->rule.sink ? 1.0 : 0.0; /* one more key */
 	if (a->config->partials != CPA_PARTIALS_ALL)
 		return CPA_OK;
-	for (int64_t i = 0; i < p->B * truth->n * p->Hq; i++)
+	for (int64_t i = 0; i < (truth->held.batches.end - truth->held.batches.start) * truth->n * p->Hq; i++)
 		if ((double)truth->rows[i].nvisible + sink > 0.0)
 			largest = fmax(largest, truth->rows[i].max_abs +
 				log((double)truth->rows[i].nvisible + sink));
@@ -460,10 +412,12 @@ static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_error *error)
 {
 	struct cpa_result *result = a->result;
-	if (s == CPA_MISMATCH)
-		say(a, "%s", error->text);
-	else if (s != CPA_OK && !a->wrong)
+	if (s == CPA_MISMATCH) {
+		cpa_verify_say(a->result, "%s", error->text);
+		a->wrong = true;
+	} else if (s != CPA_OK && !a->wrong) {
 		snprintf(result->reason, sizeof result->reason, "%s", error->text);
+	}
 	if (a->wrong)
 		result->verdict = CPA_VERDICT_WRONG;
 	else if (s == CPA_UNSUPPORTED)
@@ -471,7 +425,7 @@ static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_erro
 	else
 		result->verdict = s == CPA_OK ? CPA_VERDICT_RIGHT : CPA_VERDICT_CANNOT_TELL;
 	if (a->wrong && a->trace->planted)
-		say(a, "planted: %s", a->trace->plant);
+		cpa_verify_say(a->result, "planted: %s", a->trace->plant);
 }
 
 void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
@@ -496,4 +450,12 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	cpa_ranks_fini(&a.ranks);
 	cpa_plant_destroy(a.plant);
 	result->seconds = now() - start;
+}
+
+enum cpa_status cpa_verify_check_range(
+	struct cpa_truth *truth, const struct cpa_config *config, struct cpa_error *error)
+{
+	struct cpa_verifier v = {.truth = truth};
+	struct attempt a = {.v = &v, .config = config};
+	return check_range(&a, error);
 }

@@ -44,4 +44,24 @@ void cpa_verifier_destroy(struct cpa_verifier *verifier);
 void cpa_verifier_run(struct cpa_verifier *verifier, const struct cpa_config *config,
 	struct cpa_result *result, struct cpa_verify_trace *trace);
 
+/* What the bounds of a run of this configuration follow from. */
+struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
+	const struct cpa_problem *problem, const struct cpa_config *config);
+
+/*
+ * Parts of it, for a run of which this process has one rank too.  say: adds to result->reason.  Of ranks
+ * only the partition is needed.
+ */
+struct cpa_ranks;
+struct cpa_probe_finding;
+void cpa_verify_say(struct cpa_result *result, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void cpa_verify_say_judgement(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const struct cpa_judgement *judgement);
+void cpa_verify_say_probe(struct cpa_result *result, const struct cpa_ranks *ranks,
+	const char *probe, const struct cpa_probe_finding *finding);
+/* With --partials all, whether every lse of a block fits the dtype; else CPA_UNSUPPORTED. */
+enum cpa_status cpa_verify_check_range(
+	struct cpa_truth *truth, const struct cpa_config *config, struct cpa_error *error);
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "harness/guidance.h"
 #include "harness/text.h"
+#include "harness/verify_rank.h"
 
 /* Above this the reference takes the default rows only (4 Sq Skv D Hq B flop). */
 static const double all_rows_flop = 1e11;
@@ -162,6 +163,8 @@ char *cpa_verify_line(const struct cpa_options *o, const char *file, const char 
 	if (strcmp(o->device, "cpu") != 0)
 		cpa_text_put(&text, " --device %s", o->device);
 	cpa_guidance_put(&text, &o->guidance);
+	if (strcmp(o->comm, "fake") != 0)
+		cpa_text_put(&text, " --comm %s", o->comm);
 	cpa_text_put(&text, " %s --interleavings %d --interleaving-seed %" PRIu64, selects,
 		trace->interleavings, trace->seed);
 	if (o->rows)
@@ -242,32 +245,123 @@ static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 	return CPA_OK;
 }
 
-void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, void *context)
+/* ---- one call, one process a rank ---- */
+
+/* NULL: out of memory. */
+static char *line_of_processes(const struct cpa_verify_call *call, const struct cpa_result *result,
+	const struct cpa_verify_trace *trace)
 {
-	static const char names[3] = {'q', 'k', 'v'};
+	char *line = cpa_verify_line(
+		call->session->options, call->file, call->name, &result->config, trace);
+	size_t size = (line ? strlen(line) : 0) + 40;
+	char *whole = line ? malloc(size) : NULL;
+	if (whole)
+		snprintf(whole, size, "mpirun -n %d %s", result->W, line);
+	free(line);
+	return whole;
+}
+
+static void run_processes(struct cpa_verify_call *call, struct cpa_rank_verifier *verifier)
+{
+	struct cpa_verify_session *s = call->session;
+	for (int i = 0; i < call->nconfigs; i++) {
+		struct cpa_result result;
+		struct cpa_verify_trace trace = {.seed = s->options->interleaving_seed,
+			.interleavings = s->options->interleavings};
+		if (cpa_world_leads(s->world))
+			show_progress(call, i);
+		cpa_result_init(&result);
+		result.file = call->file;
+		result.call = call->name;
+		cpa_rank_verifier_run(verifier, &call->configs[i], &result);
+		if (result.verdict == CPA_VERDICT_WRONG)
+			result.reproduce = line_of_processes(call, &result, &trace);
+		if (result.verdict == CPA_VERDICT_RIGHT || result.verdict == CPA_VERDICT_WRONG)
+			s->ran[call->configs[i].variant] = true;
+		add_result(s, &result);
+	}
+	if (cpa_world_leads(s->world))
+		show_progress(call, call->nconfigs);
+}
+
+static enum cpa_status verify_processes(struct cpa_verify_call *call,
+	const struct cpa_source *source, struct cpa_error *error)
+{
+	struct cpa_verify_session *s = call->session;
+	struct cpa_rank_settings settings = {.world = s->world,
+		.device = s->device,
+		.interleavings = s->options->interleavings,
+		.problem = call->problem,
+		.source = *source};
+	struct cpa_rank_verifier *verifier;
+	bool *wanted = NULL;
+	if (call->guidance.nbranches > 0 || s->options->guidance.nbranches > 0)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"branches are combined where all ranks are in one process; --comm fake "
+			"would work, or leave out --guidance");
+	enum cpa_status status = cpa_sweep(s->options, call->problem, CPA_ROTATE_CHOICE_ALL,
+		s->device->fp64_partials, collect, call, error);
+	if (call->failed)
+		status = cpa_fail(
+			error, CPA_NO_MEMORY, "out of memory for a list of configurations");
+	if (status == CPA_OK)
+		status = choose_rows(call, &wanted, error);
+	status = cpa_world_agree(s->world, status, error);
+	settings.wanted = wanted;
+	if (status == CPA_OK)
+		status = cpa_rank_verifier_create(&settings, &verifier, error);
+	if (status == CPA_OK) {
+		run_processes(call, verifier);
+		cpa_rank_verifier_destroy(verifier);
+	}
+	free(wanted);
+	return status;
+}
+
+/* ---- one call, wherever its ranks are ---- */
+
+static struct cpa_spans all_tokens(struct cpa_span *span, int64_t n)
+{
+	*span = (struct cpa_span){0, n, n, 1};
+	return (struct cpa_spans){span, 1, 1};
+}
+
+static enum cpa_status verify_whole(struct cpa_verify_call *call,
+	const struct cpa_source *source, struct cpa_error *error)
+{
 	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
 	const struct cpa_problem *p = call->problem;
-	struct cpa_error error = {""};
 	void *data[3] = {NULL, NULL, NULL};
 	enum cpa_status status = CPA_OK;
 	for (int i = 0; i < 3 && status == CPA_OK; i++) {
+		struct cpa_span span;
+		struct cpa_spans tokens = all_tokens(&span, cpa_tensor_ntokens(p, tensors[i]));
 		data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
 				 cpa_token_nbytes(p, tensors[i]));
-		status = data[i] ? fill(context, p, names[i], data[i], &error)
-				 : cpa_fail(&error, CPA_NO_MEMORY, "out of memory for %c",
-					   names[i]);
+		status = data[i] ? source->read(source->context, p, tensors[i],
+					   (struct cpa_range){0, p->B}, &tokens, data[i], error)
+				 : cpa_fail(error, CPA_NO_MEMORY, "out of memory for %s",
+					   cpa_tensor_name(tensors[i]));
 	}
 	struct cpa_tensors t = {p, data[0], data[1], data[2]};
 	struct cpa_guidance recorded = call->guidance;
 	if (status == CPA_OK)
 		status = cpa_guidance_choose(
-			call->session->options, &recorded, p, &call->guidance, &error);
+			call->session->options, &recorded, p, &call->guidance, error);
 	if (status == CPA_OK)
-		status = verify_tensors(call, &t, &error);
+		status = verify_tensors(call, &t, error);
 	for (int i = 0; i < 3; i++)
 		free(data[i]);
+	return status;
+}
+
+void cpa_verify_call_run(struct cpa_verify_call *call, const struct cpa_source *source)
+{
+	struct cpa_error error = {""};
+	enum cpa_status status = (call->session->world ? verify_processes : verify_whole)(
+		call, source, &error);
 	free(call->configs);
 	if (status != CPA_OK)
-		cpa_verify_add_verdict(
-			call->session, call->file, call->name, p, status, error.text);
+		cpa_verify_add_verdict(call->session, call->file, call->name, call->problem, status,
+			error.text);
 }

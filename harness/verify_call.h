@@ -5,11 +5,16 @@
 #ifndef CPA_VERIFY_CALL_H
 #define CPA_VERIFY_CALL_H
 
+#include "harness/rank_rows.h"
 #include "harness/verify.h"
+#include "harness/world.h"
 
 struct cpa_verify_session {
 	const struct cpa_options *options;
+	struct cpa_options own_options; /* what options points to: --ranks is the world there is */
+	int64_t size;                   /* of that world */
 	struct cpa_device *device;
+	struct cpa_world *world; /* of processes; NULL: all ranks are in this one */
 	int fault; /* -1: none */
 	struct cpa_result_list results;
 	struct cpa_arena arena; /* names and problems that results point to */
@@ -35,12 +40,8 @@ struct cpa_verify_call {
 void cpa_verify_add_verdict(struct cpa_verify_session *s, const char *file, const char *call,
 	const struct cpa_problem *problem, enum cpa_status status, const char *reason);
 
-/* What fills one tensor of a call: batches x tokens x heads, dense, in the dtype of the
- * problem. */
-typedef enum cpa_status cpa_verify_fill(void *context, const struct cpa_problem *problem,
-	char tensor, void *dst, struct cpa_error *error);
-/* All configurations of the call; results go to the session. */
-void cpa_verify_call_run(struct cpa_verify_call *call, cpa_verify_fill *fill, void *context);
+/* All configurations of the call; results go to the session.  source: its tensors. */
+void cpa_verify_call_run(struct cpa_verify_call *call, const struct cpa_source *source);
 
 /* The command line that repeats one configuration.  file NULL: of options->problem_text.  The caller's
  * to free; NULL when out of memory. */

@@ -25,13 +25,17 @@ static bool walk_file(struct cpa_walk *walk, const char *path)
 	struct cpa_recording *recording;
 	struct cpa_error error = {""};
 	const char *file = keep(walk, path), *glob = walk->options->call_glob;
-	enum cpa_status status;
+	enum cpa_status status, opened;
 	bool going = true;
 
 	if (!file)
 		return false;
-	status = cpa_recording_open(path, &recording, &error);
+	opened = status = cpa_recording_open(path, &recording, &error);
+	if (walk->agree)
+		status = walk->agree(walk->context, opened, &error);
 	if (status != CPA_OK) {
+		if (opened == CPA_OK)
+			cpa_recording_close(recording);
 		walk->ncalls++;
 		walk->bad(walk->context, file, status, error.text);
 		return true;

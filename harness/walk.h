@@ -16,6 +16,8 @@ struct cpa_walk {
 		const char *name);
 	/* A file that cannot be read. */
 	void (*bad)(void *context, const char *file, enum cpa_status status, const char *reason);
+	/* What all processes make of the opening of a file; NULL: it stands for itself. */
+	enum cpa_status (*agree)(void *context, enum cpa_status status, struct cpa_error *error);
 	int ncalls; /* out: that matched --call, and bad files, of which nobody knows */
 };
 /* In the order of the command line; the *.h5 of a directory by name.  False: ended early. */

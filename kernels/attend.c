@@ -15,9 +15,10 @@
 
 enum {
 	PARALLEL_FROM = 1 << 20, /* multiplications */
-	ENOUGH_UNITS = 16,       /* for the threads of any machine that this is meant for */
-	SPLIT_KEYS = 1024,       /* at least, of a part of a unit's keys */
-	BAD_STRIDE = 4096        /* bytes; rows so far apart fall into one set of the first cache */
+	ENOUGH_UNITS = 16, /* for the threads of any machine that this is meant for */
+	SPLIT_KEYS = 1024, /* at least, of a part of a unit's keys */
+	STREAM_FROM = 1 << 20, /* bytes of o */
+	BAD_STRIDE = 4096 /* bytes; rows so far apart fall into one set of the first cache */
 };
 
 /* A call as it was cut. */
@@ -26,7 +27,8 @@ struct plan {
 	const struct cpa_attend_type *type;
 	struct cpa_attend_unit *units;
 	int64_t nunits;
-	int nrows; /* of the largest unit */
+	int nrows; /* of a unit at most */
+	int nsplits; /* of each unit */
 	size_t space_nbytes;
 	char *space, *states;
 };
@@ -49,8 +51,7 @@ struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 		.chain = CPA_KEY_BLOCK,
 		.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK +
 			(2 + CPA_CPU_EXP_ERROR) / SPLIT_KEYS,
-		.rounds_p =
-			problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
+		.rounds_p = problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
 	};
 }
 
@@ -169,19 +170,21 @@ static int64_t cut_call(const struct plan *plan, int most, struct cpa_attend_uni
 
 			first = first < attend->heads.start ? attend->heads.start : first;
 			end = end > attend->heads.end ? attend->heads.end : end;
-			n += cut_group(plan, b, i - attend->kv_first,
-				first - attend->heads.start, end - attend->heads.start,
-				together, most, units ? units + n : NULL);
+			n += cut_group(plan, b, i - attend->kv_first, first - attend->heads.start,
+				end - attend->heads.start, together, most,
+				units ? units + n : NULL);
 		}
 	return n;
 }
 
-/* Smaller units where there would be few, so that threads get equal shares. */
+/* Smaller units where there would be few, so that threads get equal shares; not so small where
+ * each unit widens the keys again. */
 static int choose_rows(const struct plan *plan)
 {
 	int lanes = plan->type->lanes, most = CPA_UNIT_ROWS / lanes * lanes;
+	bool widens = plan->call.attend->problem->dtype > CPA_DTYPE_FP32;
 
-	while (most > lanes && cut_call(plan, most, NULL) < ENOUGH_UNITS)
+	while (most > lanes && cut_call(plan, most, NULL) < (widens ? 6 : ENOUGH_UNITS))
 		most -= lanes;
 	return most;
 }
@@ -189,23 +192,43 @@ static int choose_rows(const struct plan *plan)
 /* Units too few to be shared: their keys are cut too. */
 static int64_t split_keys(struct plan *plan)
 {
-	int64_t most = plan->call.attend->nk / SPLIT_KEYS, nstates = 0;
+	int64_t most = plan->call.attend->nk / SPLIT_KEYS;
 	int64_t n = (ENOUGH_UNITS + plan->nunits - 1) / plan->nunits;
 
 	n = n < most ? n : most;
 	n = n < CPA_MAX_SPLITS ? n : CPA_MAX_SPLITS;
 	if (plan->nunits >= ENOUGH_UNITS / 2 || n < 2)
 		return 0;
-	for (int64_t i = 0; i < plan->nunits; i++) {
+	plan->nsplits = (int)n;
+	for (int64_t i = 0; i < plan->nunits; i++)
 		plan->units[i].nsplits = (int)n;
-		nstates += n;
-	}
-	return nstates;
+	return plan->nunits * n;
 }
 
 static bool has_bad_stride(const struct cpa_array *array)
 {
 	return array->token * (int64_t)cpa_dtype_nbytes(array->dtype) % BAD_STRIDE == 0;
+}
+
+/* More rows than a kernel takes at once when it reads each number of v once. */
+static bool reads_often(const struct cpa_attend *attend)
+{
+	return attend->nq * (attend->problem->Hq / attend->problem->Hkv) > 8;
+}
+
+/* Stores that pass by the caches want whole lines. */
+static bool is_streamed(const struct cpa_attend *attend)
+{
+	const struct cpa_array *o = &attend->o;
+	int64_t size = (int64_t)cpa_dtype_nbytes(o->dtype), Dv = attend->problem->Dv;
+	int64_t nb = attend->batches.end - attend->batches.start;
+	int64_t n = attend->nq * nb * (attend->heads.end - attend->heads.start) * Dv;
+
+	return n * size > STREAM_FROM &&
+		((int64_t)(uintptr_t)o->data | Dv * size | o->token * size | o->batch * size |
+			o->head * size) %
+			CPA_HOST_ALIGN ==
+		0;
 }
 
 static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
@@ -228,11 +251,12 @@ static enum cpa_status plan_call(
 	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
 	int64_t nb = attend->batches.end - attend->batches.start, nstates;
 
-	*plan = (struct plan){.call = {.attend = attend,
-				      .visible = cpa_host_visible(attend),
-				      .copies_v = attend->nq > 16 && has_bad_stride(&attend->v)},
-		.type = attend->problem->dtype == CPA_DTYPE_FP64 ? kernels->fp64
-								 : kernels->fp32};
+	*plan = (struct plan){
+		.call = {.attend = attend,
+			.visible = cpa_host_visible(attend),
+			.copies_v = reads_often(attend) && has_bad_stride(&attend->v),
+			.streams_o = is_streamed(attend)},
+		.type = kernels->type[attend->problem->dtype]};
 	if (masked) {
 		plan->call.q_ids = cpa_host_tokens(&attend->q_tokens, attend->nq);
 		plan->call.k_ids = cpa_host_tokens(&attend->k_tokens, attend->nk);
@@ -245,8 +269,11 @@ static enum cpa_status plan_call(
 	if (!plan->units)
 		return no_memory(error, (size_t)plan->nunits * sizeof *plan->units);
 	cut_call(plan, plan->nrows, plan->units);
-	for (int64_t i = 0; i < plan->nunits; i++)
+	plan->nsplits = 1;
+	for (int64_t i = 0; i < plan->nunits; i++) {
 		plan->units[i].work = work_of(&plan->units[i]);
+		plan->units[i].next = i + 1 < plan->nunits ? &plan->units[i + 1] : NULL;
+	}
 	plan->space_nbytes = plan->type->space_nbytes(attend->problem, plan->nrows);
 	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
 	nstates = plan->nunits ? split_keys(plan) : 0;
@@ -270,16 +297,14 @@ static int count_threads(const struct plan *plan)
 {
 #ifdef _OPENMP
 	const struct cpa_problem *problem = plan->call.attend->problem;
-	int64_t ntasks = 0;
+	int64_t ntasks = plan->nunits * plan->nsplits;
 	double work = 0;
 	int n = omp_get_max_threads();
 
-	for (int64_t i = 0; i < plan->nunits; i++) {
+	for (int64_t i = 0; i < plan->nunits; i++)
 		work += plan->units[i].work;
-		ntasks += plan->units[i].nsplits;
-	}
 	return work * (double)(problem->D + problem->Dv) < PARALLEL_FROM ? 1
-		: n < ntasks                                             ? n
+		: n < ntasks						 ? n
 									 : (int)ntasks;
 #else
 	(void)plan;
@@ -287,35 +312,22 @@ static int count_threads(const struct plan *plan)
 #endif
 }
 
-/* The parts of keys are tasks of their own, in the order of units. */
-struct task {
-	int64_t unit;
-	int split;
-};
-
-static struct task next_task(const struct plan *plan, struct task task)
+/* A task is a part of the keys of a unit: the first parts of all units, then the second ones. */
+static double task_work(const struct plan *plan, int64_t task)
 {
-	if (++task.split < plan->units[task.unit].nsplits)
-		return task;
-	return (struct task){task.unit + 1, 0};
+	return plan->units[task % plan->nunits].work / plan->nsplits;
 }
 
 /* The first task behind `share` of all the work. */
-static struct task task_at(const struct plan *plan, double share)
+static int64_t task_at(const struct plan *plan, double share)
 {
+	int64_t ntasks = plan->nunits * plan->nsplits, task = 0;
 	double all = 0, done = 0;
-	struct task task = {0, 0};
 
 	for (int64_t i = 0; i < plan->nunits; i++)
 		all += plan->units[i].work;
-	while (task.unit < plan->nunits) {
-		double work = plan->units[task.unit].work / plan->units[task.unit].nsplits;
-
-		if (done + work / 2 > share * all)
-			break;
-		done += work;
-		task = next_task(plan, task);
-	}
+	for (; task < ntasks && done + task_work(plan, task) / 2 <= share * all; task++)
+		done += task_work(plan, task);
 	return task;
 }
 
@@ -323,24 +335,23 @@ static struct task task_at(const struct plan *plan, double share)
 static void run_share(
 	const struct plan *plan, const struct cpa_device *device, int i, int nthreads)
 {
-	struct task task = task_at(plan, (double)i / nthreads);
-	struct task end = i + 1 < nthreads ? task_at(plan, (double)(i + 1) / nthreads)
-					   : (struct task){plan->nunits, 0};
+	int64_t end = i + 1 < nthreads ? task_at(plan, (double)(i + 1) / nthreads)
+				       : plan->nunits * plan->nsplits;
 	char *space = plan->space + (size_t)i * plan->space_nbytes;
 
-	while (task.unit < end.unit || (task.unit == end.unit && task.split < end.split)) {
-		const struct cpa_attend_unit *unit = &plan->units[task.unit];
+	for (int64_t task = i ? task_at(plan, (double)i / nthreads) : 0; task < end; task++) {
+		const struct cpa_attend_unit *unit = &plan->units[task % plan->nunits];
+		int split = (int)(task / plan->nunits);
 
-		if (unit->nsplits == 1) {
+		if (plan->nsplits == 1) {
 			plan->type->attend(unit, 0, space, NULL);
 			plan->type->finish(unit, space, NULL);
 		} else {
-			plan->type->attend(unit, task.split, space,
-				unit->state + (size_t)task.split * plan->call.state_nbytes);
+			plan->type->attend(unit, split, space,
+				unit->state + (size_t)split * plan->call.state_nbytes);
 		}
 		if (i == 0)
 			cpa_device_progress(device);
-		task = next_task(plan, task);
 	}
 }
 

@@ -44,6 +44,67 @@ CPA_INLINE f32 f32_round_fp16(f32 p)
 		_mm256_cvtps_ph((__m256)p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+PORTABLE_LOG(f32, f32, i32)
+
+CPA_INLINE f32 f32_load_bf16(const uint16_t *x)
+{
+	__m128i half = _mm_loadu_si128((const __m128i *)(const void *)x);
+
+	return (f32)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
+}
+
+CPA_INLINE f32 f32_load_fp16(const uint16_t *x)
+{
+	return (f32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
+
+/* To nearest even; a NaN keeps its upper bits and one that says NaN. */
+CPA_INLINE void f32_store_bf16(uint16_t *to, f32 x)
+{
+	__m256i bits = (__m256i)x,
+		odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+	__m256i rounded = _mm256_add_epi32(
+		_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+	__m256i nan = (__m256i)_mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q);
+	__m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+
+	rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+	rounded = _mm256_packus_epi32(rounded, rounded);
+	rounded = _mm256_permute4x64_epi64(rounded, 8);
+	_mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(rounded));
+}
+
+CPA_INLINE void f32_store_fp16(uint16_t *to, f32 x)
+{
+	_mm_storeu_si128((__m128i *)(void *)to,
+		_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Pairs, then pairs of pairs within halves; then halves change places. */
+CPA_INLINE void f32_transpose(f32 *rows)
+{
+	__m256 r[8];
+	__m256d t[8];
+
+	UNROLL
+	for (int i = 0; i < 8; i += 2) {
+		t[i] = (__m256d)_mm256_unpacklo_ps((__m256)rows[i], (__m256)rows[i + 1]);
+		t[i + 1] = (__m256d)_mm256_unpackhi_ps((__m256)rows[i], (__m256)rows[i + 1]);
+	}
+	UNROLL
+	for (int i = 0; i < 8; i += 4) {
+		r[i] = (__m256)_mm256_unpacklo_pd(t[i], t[i + 2]);
+		r[i + 1] = (__m256)_mm256_unpackhi_pd(t[i], t[i + 2]);
+		r[i + 2] = (__m256)_mm256_unpacklo_pd(t[i + 1], t[i + 3]);
+		r[i + 3] = (__m256)_mm256_unpackhi_pd(t[i + 1], t[i + 3]);
+	}
+	UNROLL
+	for (int c = 0; c < 4; c++) {
+		rows[c] = (f32)_mm256_permute2f128_ps(r[c], r[4 + c], 0x20);
+		rows[4 + c] = (f32)_mm256_permute2f128_ps(r[c], r[4 + c], 0x31);
+	}
+}
+
 CPA_INLINE f64 f64_spread(double x)
 {
 	return (f64)_mm256_set1_pd(x);
@@ -65,7 +126,27 @@ CPA_INLINE f64 f64_max(f64 a, f64 b)
 }
 
 PORTABLE_EXP2(f64, double, f64, i64, 0x1.8p52, 1023, 52, -1022, EXP2_HALF_FP64)
+PLAIN_LOG(f64, f64, 4)
 NO_ROUND(f64, f64)
+
+CPA_INLINE void f64_transpose(f64 *rows)
+{
+	__m256d t[4];
+
+	UNROLL
+	for (int i = 0; i < 4; i += 2) {
+		t[i] = _mm256_unpacklo_pd((__m256d)rows[i], (__m256d)rows[i + 1]);
+		t[i + 1] = _mm256_unpackhi_pd((__m256d)rows[i], (__m256d)rows[i + 1]);
+	}
+	UNROLL
+	for (int c = 0; c < 2; c++) {
+		rows[c] = (f64)_mm256_permute2f128_pd(t[c], t[2 + c], 0x20);
+		rows[2 + c] = (f64)_mm256_permute2f128_pd(t[c], t[2 + c], 0x31);
+	}
+}
+
+NO_STREAM(f32, float, f32)
+NO_STREAM(f64, double, f64)
 
 #define REAL float
 #define NAME(x) f32_##x
@@ -76,7 +157,7 @@ NO_ROUND(f64, f64)
 #define COLUMNS 3
 #define DTYPE CPA_DTYPE_FP32
 #define REAL_MAX FLT_MAX
-#define LOG logf
+#define HALVES 1
 #include "kernels/attend_template.h"
 
 #define REAL double
@@ -88,11 +169,11 @@ NO_ROUND(f64, f64)
 #define COLUMNS 3
 #define DTYPE CPA_DTYPE_FP64
 #define REAL_MAX DBL_MAX
-#define LOG log
+#define HALVES 0
 #include "kernels/attend_template.h"
 
 CPA_TARGET_END
 
-const struct cpa_attend_kernels cpa_attend_avx2 = {&f32_type, &f64_type, f32_exp2_test,
-	f64_exp2_test};
+const struct cpa_attend_kernels cpa_attend_avx2 = {
+	CPA_ATTEND_TYPES, f32_exp2_test, f64_exp2_test};
 #endif

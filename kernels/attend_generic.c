@@ -12,9 +12,16 @@ typedef int64_t i64 __attribute__((vector_size(16), may_alias));
 PORTABLE_VECTOR(f32, float, f32, i32)
 PORTABLE_EXP2(f32, float, f32, i32, 0x1.8p23f, 127, 23, -126, EXP2_HALF)
 PORTABLE_ROUND(f32, f32, i32)
+PORTABLE_LOG(f32, f32, i32)
+PLAIN_TRANSPOSE(f32, float, f32, 4)
 PORTABLE_VECTOR(f64, double, f64, i64)
 PORTABLE_EXP2(f64, double, f64, i64, 0x1.8p52, 1023, 52, -1022, EXP2_HALF_FP64)
 NO_ROUND(f64, f64)
+PLAIN_LOG(f64, f64, 2)
+PLAIN_TRANSPOSE(f64, double, f64, 2)
+
+NO_STREAM(f32, float, f32)
+NO_STREAM(f64, double, f64)
 
 #define REAL float
 #define NAME(x) f32_##x
@@ -25,7 +32,7 @@ NO_ROUND(f64, f64)
 #define COLUMNS 3
 #define DTYPE CPA_DTYPE_FP32
 #define REAL_MAX FLT_MAX
-#define LOG logf
+#define HALVES 0
 #include "kernels/attend_template.h"
 
 #define REAL double
@@ -37,8 +44,8 @@ NO_ROUND(f64, f64)
 #define COLUMNS 3
 #define DTYPE CPA_DTYPE_FP64
 #define REAL_MAX DBL_MAX
-#define LOG log
+#define HALVES 0
 #include "kernels/attend_template.h"
 
-const struct cpa_attend_kernels cpa_attend_generic = {&f32_type, &f64_type, f32_exp2_test,
-	f64_exp2_test};
+const struct cpa_attend_kernels cpa_attend_generic = {
+	CPA_ATTEND_TYPES, f32_exp2_test, f64_exp2_test};

@@ -3,46 +3,64 @@
  * Part of attend_template.h.
  */
 
-/* ---- tiles -------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 
 /*
- * sum[i][x] = sum over d < n of a[i row + d step] b[d][x] over the lanes x of nvectors vectors:
- * the inner loop of both products.  rows and nvectors are constants wherever this is inlined, so
- * that the sums are registers.
+ * sum[i][x] += sum over d in [from, to) of a[i row + d step] b[d][x] over the lanes x of nvectors
+ * vectors: the inner loop of both products.  rows and nvectors are constants wherever this is
+ * inlined, so that the sums are registers.
  */
-#define SUMS(rows, nvectors, a, row, step, n, b, sum) \
-	UNROLL \
-	for (int i = 0; i < (rows); i++) \
-		UNROLL \
-		for (int x = 0; x < (nvectors); x++) \
-			sum[i][x] = (VECTOR){0}; \
-	NO_UNROLL \
-	for (int64_t d = 0; d < (n); d++) { \
-		VECTOR lanes[COLUMNS]; \
-		UNROLL \
-		for (int x = 0; x < (nvectors); x++) \
-			lanes[x] = AT_CONST((b) + (d * (nvectors) + x) * WIDE); \
-		UNROLL \
-		for (int i = 0; i < (rows); i++) { \
-			VECTOR one = NAME(broadcast)((a) + i * (row) + d * (step)); \
-			UNROLL \
-			for (int x = 0; x < (nvectors); x++) \
-				sum[i][x] = NAME(fma)(one, lanes[x], sum[i][x]); \
-		} \
+#define SUMS(rows, nvectors, a, row, step, from, to, b, sum)                                     \
+	NO_UNROLL                                                                                \
+	for (int64_t d = from; d < (to); d++) {                                                  \
+		VECTOR lanes[COLUMNS];                                                           \
+		UNROLL                                                                           \
+		for (int x = 0; x < (nvectors); x++)                                             \
+			lanes[x] = AT_CONST((b) + (d * (nvectors) + x) * WIDE);                  \
+		UNROLL                                                                           \
+		for (int i = 0; i < (rows); i++) {                                               \
+			VECTOR one = NAME(broadcast)((a) + i * (row) + d * (step));              \
+			UNROLL                                                                   \
+			for (int x = 0; x < (nvectors); x++)                                     \
+				sum[i][x] = NAME(fma)(one, lanes[x], sum[i][x]);                 \
+		}                                                                                \
 	}
+
+#define NO_SUMS(rows, nvectors, sum)                                                             \
+	UNROLL                                                                                   \
+	for (int i = 0; i < (rows); i++)                                                         \
+		UNROLL                                                                           \
+	for (int x = 0; x < (nvectors); x++)                                                     \
+		sum[i][x] = (VECTOR){0};
+
+/* Memory that is soon wanted, asked for a line at a time: rows `step` apart, or NULL. */
+struct NAME(ahead) {
+	const REAL *at;
+	int64_t step;
+};
+enum { NAME(LINE) = 64 / sizeof(REAL) };
 
 /* Scores of `rows` keys; where max is not NULL it grows with them. */
 CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL *k, int64_t step,
-	const REAL *q, int64_t D, REAL *p, REAL *max)
+	const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	SUMS(rows, nvectors, k, step, 1, D, q, sum)
+	NO_SUMS(rows, nvectors, sum)
+	for (int64_t line = 0; line < D; line += NAME(LINE)) {
+		int64_t end = line + NAME(LINE) < D ? line + NAME(LINE) : D;
+
+		if (ahead.at)
+			UNROLL
+		for (int i = 0; i < rows; i++)
+			CPA_PREFETCH(ahead.at + i * ahead.step + line);
+		SUMS(rows, nvectors, k, step, 1, line, end, q, sum)
+	}
 	UNROLL
 	for (int i = 0; i < rows; i++)
 		UNROLL
-		for (int x = 0; x < nvectors; x++)
-			AT(p + (i * nvectors + x) * WIDE) = sum[i][x];
+	for (int x = 0; x < nvectors; x++)
+		AT(p + (i * nvectors + x) * WIDE) = sum[i][x];
 	if (!max)
 		return;
 	UNROLL
@@ -58,11 +76,19 @@ CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL 
 
 /* `rows` features of o, from n keys; the older sum shrinks, or is not there yet. */
 CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL *v, int64_t step,
-	const REAL *p, int64_t n, REAL *o, const REAL *shrink)
+	const REAL *p, int64_t n, REAL *o, const REAL *shrink, struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	SUMS(rows, nvectors, v, 1, step, n, p, sum)
+	NO_SUMS(rows, nvectors, sum)
+	for (int64_t j = 0; j < n; j += NAME(LINE)) {
+		int64_t end = j + NAME(LINE) < n ? j + NAME(LINE) : n;
+
+		if (ahead.at)
+			for (int64_t i = j; i < end; i++)
+				CPA_PREFETCH(ahead.at + i * ahead.step);
+		SUMS(rows, nvectors, v, 1, step, j, end, p, sum)
+	}
 	UNROLL
 	for (int x = 0; x < nvectors; x++) {
 		VECTOR factor = shrink ? AT_CONST(shrink + x * WIDE) : (VECTOR){0};
@@ -78,25 +104,31 @@ CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL 
 	}
 }
 
-/* ---- one panel against one key block -------------------------------------------------------- */
+/* ---- one panel against one key block ---- */
 
 struct NAME(step) {
-	const REAL *k, *v;         /* rows k_step and v_step apart */
+	const REAL *k, *v; /* rows k_step and v_step apart */
 	int64_t k_step, v_step;
-	const REAL *q;             /* [D][lane] */
-	REAL *m, *l, *o;           /* [lane], [lane], [Dv][lane] */
-	REAL *p, *shrink;          /* [n][lane], [lane] */
-	int64_t n, D, Dv;          /* keys */
-	int64_t clear, clear_end;  /* whole tiles of keys that nothing hides from any row */
-	const REAL *first, *end;   /* [lane] keys each row sees, in part */
-	const REAL *bias;          /* [n] or [n][lane]: what the mask adds, or NULL */
+	const REAL *q; /* [D][lane] */
+	REAL *m, *l, *o; /* [lane], [lane], [Dv][lane] */
+	REAL *p, *shrink; /* [n][lane], [lane] */
+	int64_t n, D, Dv; /* keys */
+	int64_t clear, clear_end; /* whole tiles of keys that nothing hides from any row */
+	const REAL *first, *end; /* [lane] keys each row sees, in part */
+	const REAL *bias; /* [n] or [n][lane]: what the mask adds, or NULL */
 	bool bias_per_lane, started;
-	enum cpa_dtype dtype;      /* that weights are rounded to */
+	const REAL *few_q; /* attend_few.h: [nfew][D] */
+	REAL *few_o; /* [nfew][Dv] */
+	int nfew;
+	bool in_place_k, in_place_v;
+	struct NAME(ahead) next_k, next_v,
+		next_q; /* rows to ask for meanwhile; next_k only n of them */
+	enum cpa_dtype dtype; /* that weights are rounded to */
 };
 
 /* Applies rule and mask to keys [from, to). */
 static void NAME(hide)(
-	const struct NAME(step) *step, int nvectors, int64_t from, int64_t to, REAL *max)
+	const struct NAME(step) * step, int nvectors, int64_t from, int64_t to, REAL *max)
 {
 	/* Both above 0, so that minus infinity stays what it is. */
 	const REAL high = (REAL)(LOG2E / 4), low = (REAL)(LOG2E / 4 - high);
@@ -124,7 +156,7 @@ static void NAME(hide)(
 }
 
 /* Scores to weights; updates maximum and sum.  far: 4 m may not be finite. */
-CPA_INLINE void NAME(weigh)(const struct NAME(step) *step, const int nvectors, const bool far,
+CPA_INLINE void NAME(weigh)(const struct NAME(step) * step, const int nvectors, const bool far,
 	const enum cpa_dtype dtype, const REAL *max)
 {
 	VECTOR m[COLUMNS], sum[COLUMNS];
@@ -144,22 +176,22 @@ CPA_INLINE void NAME(weigh)(const struct NAME(step) *step, const int nvectors, c
 	NO_UNROLL
 	for (int64_t j = 0; j < step->n; j++)
 		UNROLL
-		for (int x = 0; x < nvectors; x++) {
-			REAL *at = step->p + (j * nvectors + x) * WIDE;
-			VECTOR s = AT(at), p;
+	for (int x = 0; x < nvectors; x++) {
+		REAL *at = step->p + (j * nvectors + x) * WIDE;
+		VECTOR s = AT(at), p;
 
-			if (far)
-				s = (s - m[x]) * four;
-			else
-				s = NAME(fma)(s, four, m[x]);
-			p = NAME(exp2)(s);
-			sum[x] += p;
-			if (dtype == CPA_DTYPE_BF16)
-				p = NAME(round_bf16)(p);
-			if (dtype == CPA_DTYPE_FP16)
-				p = NAME(round_fp16)(p);
-			AT(at) = p;
-		}
+		if (far)
+			s = (s - m[x]) * four;
+		else
+			s = NAME(fma)(s, four, m[x]);
+		p = NAME(exp2)(s);
+		sum[x] += p;
+		if (dtype == CPA_DTYPE_BF16)
+			p = NAME(round_bf16)(p);
+		if (dtype == CPA_DTYPE_FP16)
+			p = NAME(round_fp16)(p);
+		AT(at) = p;
+	}
 	UNROLL
 	for (int x = 0; x < nvectors; x++) {
 		REAL *l = step->l + x * WIDE;
@@ -169,7 +201,7 @@ CPA_INLINE void NAME(weigh)(const struct NAME(step) *step, const int nvectors, c
 }
 
 CPA_INLINE void NAME(weigh_any)(
-	const struct NAME(step) *step, const int nvectors, const REAL *max)
+	const struct NAME(step) * step, const int nvectors, const REAL *max)
 {
 	const REAL most = REAL_MAX / 8;
 	bool far = false;
@@ -187,54 +219,74 @@ CPA_INLINE void NAME(weigh_any)(
 }
 
 /* The rest of a division by ROWS, each with a tile of its own. */
-#define REMAINDER(rows, call) \
-	switch (rows) { \
-	REMAINDER_CASE(1, call) \
-	REMAINDER_CASE(2, call) \
-	REMAINDER_CASE(3, call) \
-	REMAINDER_CASE(4, call) \
-	REMAINDER_CASE(5, call) \
-	REMAINDER_CASE(6, call) \
-	REMAINDER_CASE(7, call) \
-	default: \
-		break; \
+#define REMAINDER(rows, call)                                                                    \
+	switch (rows) {                                                                          \
+		REMAINDER_CASE(1, call)                                                          \
+		REMAINDER_CASE(2, call)                                                          \
+		REMAINDER_CASE(3, call)                                                          \
+		REMAINDER_CASE(4, call)                                                          \
+		REMAINDER_CASE(5, call)                                                          \
+		REMAINDER_CASE(6, call)                                                          \
+		REMAINDER_CASE(7, call)                                                          \
+	default:                                                                                 \
+		break;                                                                           \
 	}
-#define REMAINDER_CASE(n, call) \
-	case n: \
-		if (n < ROWS) { \
-			enum { COUNT = n < ROWS ? n : 1 }; \
-			call; \
-		} \
+#define REMAINDER_CASE(n, call)                                                                  \
+	case n:                                                                                  \
+		if (n < ROWS) {                                                                  \
+			enum { COUNT = n < ROWS ? n : 1 };                                       \
+			call;                                                                    \
+		}                                                                                \
 		break;
 
-CPA_INLINE void NAME(scores)(const struct NAME(step) *step, const int nvectors, REAL *max)
+CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors, REAL *max)
 {
 	int64_t j = 0, lane = nvectors * WIDE;
 
-#define SCORE_TILE(rows) \
-	NAME(score_tile)(rows, nvectors, step->k + j * step->k_step, step->k_step, step->q, \
-		step->D, step->p + j * lane, \
-		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL)
+#define SCORE_TILE(rows)                                                                         \
+	NAME(score_tile)                                                                         \
+	(rows, nvectors, step->k + j * step->k_step, step->k_step, step->q, step->D,             \
+		step->p + j * lane,                                                              \
+		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL,                  \
+		(struct NAME(ahead)){                                                            \
+			step->next_v.at ? step->next_v.at + j * step->next_v.step : NULL,        \
+			step->next_v.step})
 	for (; j + ROWS <= step->n; j += ROWS)
 		SCORE_TILE(ROWS);
 	REMAINDER(step->n - j, SCORE_TILE(COUNT))
 #undef SCORE_TILE
 }
 
-CPA_INLINE void NAME(values)(const struct NAME(step) *step, const int nvectors)
+/* What the tile of features from d on asks for: each line of the rows ahead once. */
+CPA_INLINE struct NAME(ahead) NAME(wanted)(const struct NAME(step) * step, int64_t d)
+{
+	int64_t within = d % NAME(LINE);
+	struct NAME(ahead) ahead = {NULL, 0};
+
+	if (within < ROWS)
+		ahead = step->next_k;
+	else if (within < 2 * ROWS)
+		ahead = step->next_q;
+	if (ahead.at)
+		ahead.at += d;
+	return ahead;
+}
+
+CPA_INLINE void NAME(values)(const struct NAME(step) * step, const int nvectors)
 {
 	int64_t d = 0, lane = nvectors * WIDE;
 
-#define VALUE_TILE(rows) \
-	NAME(value_tile)(rows, nvectors, step->v + d, step->v_step, step->p, step->n, \
-		step->o + d * lane, step->started ? step->shrink : NULL)
+#define VALUE_TILE(rows)                                                                         \
+	NAME(value_tile)                                                                         \
+	(rows, nvectors, step->v + d, step->v_step, step->p, step->n, step->o + d * lane,        \
+		step->started ? step->shrink : NULL, NAME(wanted)(step, d))
 	for (; d + ROWS <= step->Dv; d += ROWS)
 		VALUE_TILE(ROWS);
 	REMAINDER(step->Dv - d, VALUE_TILE(COUNT))
 #undef VALUE_TILE
 }
 
-CPA_INLINE void NAME(step)(const struct NAME(step) *step, const int nvectors)
+CPA_INLINE void NAME(step)(const struct NAME(step) * step, const int nvectors)
 {
 	_Alignas(CPA_HOST_ALIGN) REAL max[PANEL];
 
@@ -246,10 +298,10 @@ CPA_INLINE void NAME(step)(const struct NAME(step) *step, const int nvectors)
 	NAME(values)(step, nvectors);
 }
 
-#define STEP(n) \
-	static void NAME(step_##n)(const struct NAME(step) *step) \
-	{ \
-		NAME(step)(step, n); \
+#define STEP(n)                                                                                  \
+	static void NAME(step_##n)(const struct NAME(step) * step)                               \
+	{                                                                                        \
+		NAME(step)(step, n);                                                             \
 	}
 STEP(1)
 STEP(2)

@@ -22,19 +22,21 @@ enum {
 struct cpa_attend_call {
 	const struct cpa_attend *attend;
 	struct cpa_range *visible; /* [batches][nq] */
-	int64_t *q_ids, *k_ids;    /* [nq], [nk] global; only with a mask */
-	bool copies_v;             /* rows of v lie so that reading them in place is slow */
-	size_t state_nbytes;       /* from one state of a unit to the next */
+	int64_t *q_ids, *k_ids; /* [nq], [nk] global; only with a mask */
+	bool copies_v; /* rows of v lie so that reading them in place is slow */
+	bool streams_o; /* o is too large for the caches, and its rows are whole lines */
+	size_t state_nbytes; /* from one state of a unit to the next */
 };
 
 struct cpa_attend_unit {
 	const struct cpa_attend_call *call;
-	int64_t b, kv;       /* of the arrays */
+	int64_t b, kv; /* of the arrays */
 	int64_t head, first; /* row i is entry first + i of the list that begins with this head */
-	int n;               /* rows, 1..CPA_UNIT_ROWS */
-	int nsplits;         /* parts that its keys are cut into; 1: none */
-	double work;         /* about how long it takes */
-	char *state;         /* [nsplits] states of the kernel; NULL without splits */
+	int n; /* rows, 1..CPA_UNIT_ROWS */
+	int nsplits; /* parts that its keys are cut into; 1: none */
+	double work; /* about how long it takes */
+	const struct cpa_attend_unit *next; /* likely to be done next, or NULL */
+	char *state; /* [nsplits] states of the kernel; NULL without splits */
 };
 
 /*
@@ -65,8 +67,7 @@ CPA_INLINE struct cpa_unit_row cpa_unit_row(
 	return row;
 }
 
-/* The kernels of one instruction set, fp32 (for 16 bit too) and fp64.  Memory is aligned to
- * CPA_HOST_ALIGN. */
+/* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
 	/* Bytes of scratch for one thread, and of the state of one unit. */
@@ -78,11 +79,20 @@ struct cpa_attend_type {
 	void (*finish)(const struct cpa_attend_unit *unit, char *space, char *states);
 };
 struct cpa_attend_kernels {
-	const struct cpa_attend_type *fp32, *fp64;
+	/* By dtype of the problem; 16 bit may be widened to the kernel of fp32. */
+	const struct cpa_attend_type *type[4];
 	/* 2^(4 x), x <= 0, n of them in place (n a multiple of 16); for tests. */
 	void (*exp2_fp32)(float *x, int64_t n);
 	void (*exp2_fp64)(double *x, int64_t n);
 };
+
+/* The kernels of a set whose types are called f32_type and f64_type, and where 16 bit is
+ * widened. */
+#define CPA_ATTEND_TYPES                                                                         \
+	{                                                                                        \
+		[CPA_DTYPE_FP64] = &f64_type, [CPA_DTYPE_FP32] = &f32_type,                      \
+		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type                       \
+	}
 
 extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512;
 

@@ -1,5 +1,6 @@
 /*
- * cpu.h - which instructions of this processor the kernels of device "cpu" use; not a public header.
+ * cpu.h - which instructions of this processor the kernels of device "cpu" use; not a public
+ * header.
  *
  * One row of a table for each instruction set.  Each row points to the tables of functions of
  * the parts, and each part is a template that is included once per instruction set, in a file
@@ -36,7 +37,7 @@ enum cpa_cpu { CPA_CPU_GENERIC, CPA_CPU_AVX2, CPA_CPU_AVX512, CPA_CPU_AMX, CPA_N
  */
 #define CPA_PRAGMA(text) _Pragma(#text)
 #ifdef __clang__
-#define CPA_TARGET_BEGIN(set) \
+#define CPA_TARGET_BEGIN(set)                                                                    \
 	CPA_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
 #define CPA_TARGET_END CPA_PRAGMA(clang attribute pop)
 #else
@@ -44,7 +45,7 @@ enum cpa_cpu { CPA_CPU_GENERIC, CPA_CPU_AVX2, CPA_CPU_AVX512, CPA_CPU_AMX, CPA_N
 #define CPA_TARGET_END CPA_PRAGMA(GCC pop_options)
 #endif
 #define CPA_TARGET_BEGIN_AVX2 CPA_TARGET_BEGIN("avx2,fma,f16c")
-#define CPA_TARGET_BEGIN_AVX512 \
+#define CPA_TARGET_BEGIN_AVX512                                                                  \
 	CPA_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl")
 
 struct cpa_attend_kernels;

@@ -61,7 +61,13 @@ static const char *lacks_avx512(void)
 static const char *lacks_amx(void)
 {
 #if CPA_CPU_X86 && defined(__linux__)
-	enum { TILE = 1 << 24, TILE_BF16 = 1 << 22, STATE = 3 << 17, REQUEST = 0x1023, DATA = 18 };
+	enum {
+		TILE = 1 << 24,
+		TILE_BF16 = 1 << 22,
+		STATE = 3 << 17,
+		REQUEST = 0x1023,
+		DATA = 18
+	};
 	unsigned a, b, c, d, saved, high;
 
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILE) || !(d & TILE_BF16))
@@ -123,7 +129,10 @@ static void list_available(char *text, size_t size)
 			continue;
 		nlisted++;
 		snprintf(text + length, size - length, "%s%s",
-			nlisted == 1 ? "" : nlisted == n ? " and " : ", ", rows[set].name);
+			nlisted == 1	       ? ""
+				: nlisted == n ? " and "
+					       : ", ",
+			rows[set].name);
 	}
 }
 

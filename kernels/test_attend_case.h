@@ -27,6 +27,7 @@ struct attend_case {
 	enum cpa_partials partials;
 	enum cpa_dtype o_dtype, lse_dtype;
 	int layout;
+	bool behind; /* the guard pages are before the arrays, not after them */
 	struct cpa_range batches, heads;
 	int64_t kv_first;
 	struct cpa_arena arena;
@@ -49,7 +50,8 @@ static inline struct cpa_array case_array(const struct attend_case *test,
 		array.token = B * H * D;
 		array.batch = H * D;
 	}
-	*memory = guarded_alloc((size_t)(B * n * H * D) * cpa_dtype_nbytes(dtype), 0xff);
+	*memory = (test->behind ? guarded_alloc_behind : guarded_alloc)(
+		(size_t)(B * n * H * D) * cpa_dtype_nbytes(dtype), 0xff);
 	array.data = memory->data +
 		(test->batches.start * array.batch + h0 * D) * (int64_t)cpa_dtype_nbytes(dtype);
 	return array;
@@ -219,7 +221,7 @@ static inline void case_free(struct attend_case *test)
 
 /* Row (i, b, h), indices of the arrays: o, and what the bounds need. */
 struct exact_row {
-	long double o[128];
+	long double o[264];
 	struct cpa_row row;
 	double o_norm;
 };

@@ -37,25 +37,23 @@ static inline struct guarded guarded_alloc(size_t nbytes, int byte)
 	return memory;
 }
 
-static inline void guarded_free(struct guarded *memory)
-{
-	assert_int_equal(mprotect(memory->block, memory->size, PROT_READ | PROT_WRITE), 0);
-	free(memory->block);
-}
-
-/* Like guarded_alloc(), but with the page that must not be touched in front of the first byte. */
+/* Like guarded_alloc(), but the page that must not be touched is before the first byte. */
 static inline struct guarded guarded_alloc_behind(size_t nbytes, int byte)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	struct guarded memory = {NULL, nbytes, NULL, (nbytes + page - 1) / page * page + page};
-	void *block;
+	struct guarded memory = guarded_alloc(nbytes, byte);
 
-	assert_int_equal(posix_memalign(&block, page, memory.size), 0);
-	memory.block = block;
+	assert_int_equal(mprotect(memory.block, memory.size, PROT_READ | PROT_WRITE), 0);
 	memory.data = memory.block + page;
 	memset(memory.data, byte, memory.size - page);
 	assert_int_equal(mprotect(memory.block, page, PROT_NONE), 0);
 	return memory;
+}
+
+static inline void guarded_free(struct guarded *memory)
+{
+	assert_int_equal(mprotect(memory->block, memory->size, PROT_READ | PROT_WRITE), 0);
+	free(memory->block);
 }
 
 /* Numerical Recipes' 64-bit xorshift, multiplied. */

@@ -187,10 +187,10 @@ static int64_t count_landings(
 	if (post->kind == CPA_FAKE_RECV)
 		return 1;
 	if (post->kind == CPA_FAKE_SEND)
-		return world->mode == CPA_FAKE_RENDEZVOUS;
+		return world->mode != CPA_FAKE_EAGER;
 	for (int i = 0; i < members; i++)
 		n += cpa_fake_moves(world, cpa_fake_total(cpa_fake_target(post, i), post->n));
-	return n + (world->mode == CPA_FAKE_RENDEZVOUS ? members - 1 : 0);
+	return n + (world->mode != CPA_FAKE_EAGER ? members - 1 : 0);
 }
 
 static void count_bytes(struct cpa_fake_rank *rank, const struct cpa_fake_post *post)
@@ -209,7 +209,7 @@ static void poison(const struct cpa_fake_world *world, const struct cpa_fake_pos
 {
 	int members = post->kind == CPA_FAKE_GATHER ? world->groups[post->group].nmembers : 1;
 
-	if (post->kind == CPA_FAKE_SEND)
+	if (post->kind == CPA_FAKE_SEND || world->mode == CPA_FAKE_PLAIN)
 		return;
 	for (int m = 0; m < members; m++) {
 		const struct cpa_piece *piece = cpa_fake_target(post, m);

@@ -53,7 +53,7 @@ struct cpa_piece *cpa_fake_target(const struct cpa_fake_post *dst, int member)
  */
 bool cpa_fake_moves(const struct cpa_fake_world *world, size_t nbytes)
 {
-	return world->mode == CPA_FAKE_RENDEZVOUS || nbytes > 0;
+	return world->mode != CPA_FAKE_EAGER || nbytes > 0;
 }
 
 /* ---- what both sides must agree on ---- */
@@ -316,6 +316,6 @@ void cpa_fake_land(struct cpa_fake_world *world, size_t i)
 	}
 	release(src->payload);
 	finish_one(world, dst->request);
-	if (world->mode == CPA_FAKE_RENDEZVOUS && src != dst)
+	if (world->mode != CPA_FAKE_EAGER && src != dst)
 		finish_one(world, src->request);
 }

@@ -10,9 +10,10 @@
  * P ranks in one process, no threads, driven by a seed: which rank steps, which message lands next, how
  * late.  Rendezvous: a message moves only when both ends have started, reads the sender's memory as
  * late as the rules allow and poisons the receiver's when its group starts.  Eager: a send is copied
- * away when posted and done at once.  Sizes and dtypes of every piece are checked on both sides.
+ * away when posted and done at once.  Plain: like rendezvous, without poison, so that each byte is moved
+ * once and a clock sees no more than that.  Sizes and dtypes of every piece are checked on both sides.
  */
-enum cpa_fake_mode { CPA_FAKE_EAGER, CPA_FAKE_RENDEZVOUS };
+enum cpa_fake_mode { CPA_FAKE_EAGER, CPA_FAKE_RENDEZVOUS, CPA_FAKE_PLAIN };
 
 struct cpa_fake_world;
 enum cpa_status cpa_fake_world_create(int P, enum cpa_fake_mode mode, uint64_t seed,

@@ -70,6 +70,28 @@ static void memory_that_waits_for_a_message_is_poison(void **state)
 	}
 }
 
+/* For a clock: nothing is written but the message, and that by whom it reaches. */
+static void a_plain_message_is_moved_and_nothing_else(void **state)
+{
+	float from[2] = { 8, 9 }, to[3] = { 1, 2, 3 };
+	struct cpa_fake_world *world = make_world(2, CPA_FAKE_PLAIN, 1);
+	struct call send = { true, 0, 1, 1, { bytes(from, 8) } };
+	struct call recv = { false, 1, 0, 1, { bytes(to, 8) } };
+	struct cpa_request *sent, *received;
+
+	(void)state;
+	assert_int_equal(post(world, &recv, &received), CPA_OK);
+	assert_true(to[0] == 1 && to[1] == 2);
+	assert_int_equal(post(world, &send, &sent), CPA_OK);
+	assert_int_equal(test(world, 0, sent), CPA_PENDING);
+	from[1] = 7; /* read when it lands, as in a rendezvous */
+	assert_int_equal(run(world, 2), CPA_OK);
+	assert_int_equal(test(world, 0, sent), CPA_DONE);
+	assert_int_equal(test(world, 1, received), CPA_DONE);
+	assert_true(to[0] == 8 && to[1] == 7 && to[2] == 3);
+	cpa_fake_world_destroy(world);
+}
+
 /* What the sender's memory holds when the message lands, not when it was posted, arrives. */
 static void only_a_rendezvous_send_sees_memory_overwritten_too_early(void **state)
 {
@@ -308,6 +330,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_ping_arrives_once_both_have_called),
 		cmocka_unit_test(memory_that_waits_for_a_message_is_poison),
+		cmocka_unit_test(a_plain_message_is_moved_and_nothing_else),
 		cmocka_unit_test(only_a_rendezvous_send_sees_memory_overwritten_too_early),
 		cmocka_unit_test(messages_of_a_pair_meet_in_the_order_of_their_calls),
 		cmocka_unit_test(a_message_that_differs_names_both_sides),
