@@ -98,6 +98,19 @@ static void note(struct cpa_suspect *s, const struct cpa_hypothesis *it, const i
 		it->describe(s, finding);
 }
 
+/* Where the next finding goes: behind the others, or in the place of the worst. */
+static struct cpa_finding *next_place(struct cpa_finding *findings, int *n)
+{
+	struct cpa_finding *worst = findings;
+
+	if (*n < MAX_FINDINGS)
+		return &findings[(*n)++];
+	for (int i = 1; i < MAX_FINDINGS; i++)
+		if (findings[i].residual > worst->residual)
+			worst = &findings[i];
+	return worst;
+}
+
 static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *it, double *o,
 	struct cpa_finding *findings, int *n)
 {
@@ -109,7 +122,7 @@ static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *i
 		it->unknowns(s, count);
 	for (int u = 0; u < CPA_NUNKNOWNS; u++)
 		total *= count[u];
-	for (int64_t i = 0; i < total && *n < MAX_FINDINGS; i++) {
+	for (int64_t i = 0; i < total; i++) {
 		int64_t unknown[CPA_NUNKNOWNS], rest = i;
 		struct fit fit;
 
@@ -118,7 +131,7 @@ static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *i
 			rest /= count[u];
 		}
 		if (fits(s, it, unknown, o, &fit))
-			note(s, it, unknown, &fit, &findings[(*n)++]);
+			note(s, it, unknown, &fit, next_place(findings, n));
 	}
 }
 

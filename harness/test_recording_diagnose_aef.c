@@ -195,7 +195,7 @@ static void each_class_is_named_where_it_was_planted(void **state)
 				: !is_named(&v, it->class, plant.rank, plant.hop) ? 3
 										  : v.nties > 1;
 			n[kind]++;
-			if (kind == 3 || (kind == 2 && getenv("CPATTN_VERBOSE")))
+			if (kind == 2 || kind == 3)
 				print_verdict(it, R, U, dtype, &v);
 			tear_down(&b);
 		}
