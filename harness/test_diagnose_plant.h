@@ -199,13 +199,17 @@ static void same_lse(struct cpa_exec *exec, const struct cpa_op *op, int rank)
 /* Written [S, H], read as [H, S], in each batch item. */
 static void misread_lse(struct cpa_exec *exec, const struct cpa_op *op, int rank)
 {
-	const struct cpa_box *box = &op->writes[1].box;
-	int64_t n = box->ntokens, B = box->nbatches, H = box->nheads;
+	const struct cpa_box *box;
+	int64_t n, B, H;
 	double *x, *y;
 
 	(void)rank;
 	if (!attends(op))
 		return;
+	box = &op->writes[1].box;
+	n = box->ntokens;
+	B = box->nbatches;
+	H = box->nheads;
 	x = take_box(exec, box);
 	y = take_box(exec, box);
 	for (int64_t i = 0; i < n; i++)
@@ -222,13 +226,18 @@ static void misread_lse(struct cpa_exec *exec, const struct cpa_op *op, int rank
 /* Padded rows of 8 tokens in [H, S], read as packed ones. */
 static void padded_lse(struct cpa_exec *exec, const struct cpa_op *op, int rank)
 {
-	const struct cpa_box *box = &op->writes[1].box;
-	int64_t n = box->ntokens, B = box->nbatches, H = box->nheads, stride = (n + 7) / 8 * 8;
+	const struct cpa_box *box;
+	int64_t n, B, H, stride;
 	double *x, *y;
 
 	(void)rank;
 	if (!attends(op))
 		return;
+	box = &op->writes[1].box;
+	n = box->ntokens;
+	B = box->nbatches;
+	H = box->nheads;
+	stride = (n + 7) / 8 * 8;
 	x = take_box(exec, box);
 	y = take_box(exec, box);
 	for (int64_t i = 0; i < n; i++)
