@@ -12,6 +12,7 @@
 #include "harness/commands.h"
 #include "harness/fault.h"
 #include "harness/model.h"
+#include "harness/peers.h"
 #include "harness/recording.h"
 #include "harness/result_parts.h"
 #include "kernels/kernels.h"
@@ -86,6 +87,22 @@ static void list_faults(void)
 	printf("faults (verify --fault NAME plants one, to see it caught)\n");
 	for (int i = 0; cpa_fault_name(i); i++)
 		line(cpa_fault_name(i), cpa_fault_summary(i));
+}
+
+static void list_systems(void)
+{
+	printf("systems (plan --as NAME judges by the rules of one, as read at this version)\n");
+	for (int i = 0; cpa_peer(i); i++) {
+		const struct cpa_peer *peer = cpa_peer(i);
+		char text[900];
+		struct cpa_text w = cpa_text_begin(text, sizeof text);
+
+		cpa_text_put(&w, "%s %s; %s; backends", peer->repository, peer->version,
+			peer->summary);
+		for (int b = 0; peer->backends[b]; b++)
+			cpa_text_put(&w, " %s%s", peer->backends[b], b == 0 ? " (default)" : "");
+		line(peer->name, text);
+	}
 }
 
 /* ---- recordings -------------------------------------------------------------------------- */
@@ -257,6 +274,8 @@ int cpa_cmd_list(const struct cpa_options *options)
 	if (wanted(options, "models")) {
 		cpa_model_list(stdout);
 	}
+	if (wanted(options, "systems"))
+		list_systems();
 	if (wanted(options, "recordings"))
 		status = list_recordings(&error);
 	return status == CPA_OK ? 0 : cpa_complain(&error);

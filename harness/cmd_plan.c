@@ -23,6 +23,7 @@ struct plan {
 	const struct cpa_plan_target
 		*target; /* the one whose configurations are being visited */
 	struct cpa_result_list list;
+	struct cpa_arena arena; /* answers of another system */
 	int64_t nconfigs;       /* of all targets */
 	int largest;            /* world */
 	bool quiet;             /* stdout belongs to a file format */
@@ -205,7 +206,8 @@ static enum cpa_status print_one(const struct plan *plan, const struct cpa_parti
 	if (o->order_auto)
 		printf("  --order auto picked %s\n", cpa_order_name(result->config.order));
 	cpa_plan_print_advice(stdout, &partition->problem, &result->config);
-	return one || o->has_print_ranks ? print_ranks(plan, partition, error) : CPA_OK;
+	/* The answer of another system is not to be pushed out of sight. */
+	return (one && !o->as) || o->has_print_ranks ? print_ranks(plan, partition, error) : CPA_OK;
 }
 
 static enum cpa_status plan_partition(struct plan *plan, const struct cpa_partition *partition,
@@ -253,7 +255,10 @@ static bool visit(void *context, const struct cpa_config *config)
 	} else {
 		return stop(plan, status);
 	}
-	status = cpa_result_list_add(&plan->list, &result);
+	status = cpa_plan_judge(
+		&plan->targets, plan->options, &plan->arena, &result, &plan->error);
+	if (status == CPA_OK)
+		status = cpa_result_list_add(&plan->list, &result);
 	if (status != CPA_OK) {
 		free(result.counts);
 		free(result.reproduce);
@@ -414,6 +419,8 @@ static int run(struct plan *plan)
 	if (!plan->quiet && plan->nconfigs != 1 && plan->list.n > 1 && !o->has_print_ranks &&
 		!o->verbose)
 		print_tables(plan);
+	if (!plan->quiet && o->as)
+		cpa_plan_print_answers(stdout, &plan->list, o);
 	return conclude(plan);
 }
 
@@ -429,7 +436,9 @@ int cpa_cmd_plan(const struct cpa_options *options)
 
 	plan.quiet = is_stdout(options->json) || is_stdout(options->junit) ||
 		is_stdout(options->csv) || options->format == CPA_FORMAT_DOT;
+	cpa_arena_init(&plan.arena);
 	status = run(&plan);
+	cpa_arena_fini(&plan.arena);
 	cpa_result_list_fini(&plan.list);
 	cpa_plan_targets_fini(&plan.targets);
 	return status;

@@ -22,7 +22,8 @@
 
 static const struct cpa_command_info command_table[] = {
 	{ "list", CPA_COMMAND_LIST,
-		"cpattn list [variants|devices|comms|faults|machines|models|recordings]",
+		"cpattn list [variants|devices|comms|faults|machines|models|recordings|"
+		"systems]",
 		"what there is, what it needs, and whether it can run here",
 		"  cpattn list\n"
 		"  cpattn list variants\n" },
@@ -41,6 +42,7 @@ static const struct cpa_command_info command_table[] = {
 		"zigzag\n"
 		"  cpattn plan --problem S=4096,H=32 --ranks 8 --best bytes\n"
 		"  cpattn plan --model flux.1-dev --size 1024x1024 --ranks 4\n"
+		"  cpattn plan --model flux.1-dev --size 1008x1008 --ring 4 --as diffusers\n"
 		"  cpattn plan --problem S=64,H=8 --variant ring --ranks 2 --format dot\n" },
 	{ "check", CPA_COMMAND_CHECK, "cpattn check FILE...  [options]",
 		"judges recorded outputs, of one device and of every rank: right or wrong, and where",
@@ -106,9 +108,6 @@ const char *cpa_later_option(const char *name)
 	static const struct {
 		const char *name, *why;
 	} later[] = {
-		{ "--as",
-			"is not in this version yet; plan judges by the rules of the "
-			"variants" },
 		{ "--out", "is not in this version yet" },
 	};
 

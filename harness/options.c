@@ -20,7 +20,7 @@ struct walk {
 };
 
 static const char *const list_names[] = { "variants", "devices", "comms", "faults", "machines",
-	"models", "recordings" };
+	"models", "recordings", "systems" };
 enum { NLISTS = sizeof list_names / sizeof list_names[0] };
 
 /* ---- beginnings -------------------------------------------------------------------------- */
@@ -288,7 +288,7 @@ static enum cpa_status read_word(struct cpa_options *o, struct walk *walk,
 	cpa_suggest_text(word, list_names, NLISTS, near, sizeof near);
 	return cpa_fail(error, CPA_INVALID,
 		"list: unknown '%.60s'%s (expected variants, devices, comms, "
-		"faults, machines, models or recordings)",
+		"faults, machines, models, recordings or systems)",
 		word, near);
 }
 

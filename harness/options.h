@@ -71,6 +71,10 @@ struct cpa_options {
 	struct cpa_int_list print_ranks;/* plan --rank */
 	bool has_print_ranks;
 	const char *best;               /* plan --best bytes|work|memory; NULL */
+	const char *as;                 /* plan --as SYSTEM; NULL */
+	const char *backend;            /* of that system; NULL: its default */
+	bool has_convert, keep_dtype;   /* --convert-to-fp32 yes|no */
+	int tensor;                     /* --tensor-parallel N beside it; 0: not asked for */
 	const char *fault;              /* --fault NAME: a planted fault (a test hook) */
 	bool verbose;
 	char *command_line;             /* as typed, shell-quoted, for reproduction lines */

@@ -6,6 +6,7 @@
 #include "harness/commands.h"
 #include "harness/guidance.h"
 #include "harness/options_table.h"
+#include "harness/peers.h"
 
 /* Random problems bring their own tensors and dtypes, and are too many to list. */
 static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked,
@@ -99,6 +100,28 @@ static enum cpa_status check_inputs(const struct cpa_options *o, bool fill_asked
 			"--fill makes the tensors of --problem; a recording has its "
 			"own");
 	return CPA_OK;
+}
+
+/* What is said of another system belongs to one. */
+static enum cpa_status check_system(const struct cpa_options *o, struct cpa_error *error)
+{
+	const char *other = o->backend ? "--backend"
+		: o->has_convert       ? "--convert-to-fp32"
+		: o->tensor            ? "--tensor-parallel"
+				       : NULL;
+
+	if (!o->as && other)
+		return cpa_fail(error, CPA_INVALID,
+			"%s is of another system; name it with --as", other);
+	if (o->has_convert && strcmp(o->as, "diffusers") != 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--convert-to-fp32 is of diffusers, and %s has no such choice", o->as);
+	if (o->as && o->format == CPA_FORMAT_DOT)
+		return cpa_fail(error, CPA_INVALID,
+			"--format dot draws a schedule, and --as answers in words; leave one out");
+	if (!o->backend)
+		return CPA_OK;
+	return cpa_peer_check_backend(cpa_peer_find(o->as), o->backend, error);
 }
 
 static enum cpa_status check_outputs(struct cpa_options *o, struct cpa_error *error)
@@ -204,6 +227,8 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	if (status == CPA_OK && options->has_problem)
 		status = cpa_guidance_choose(
 			options, NULL, &options->problem, &options->guidance, error);
+	if (status == CPA_OK)
+		status = check_system(options, error);
 	if (status == CPA_OK)
 		status = check_outputs(options, error);
 	if (status == CPA_OK)

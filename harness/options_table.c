@@ -10,6 +10,7 @@
 #include "harness/check.h"
 #include "harness/fault.h"
 #include "harness/parse.h"
+#include "harness/peers.h"
 #include "kernels/kernels.h"
 
 enum { MAX_WORLD = 4096, MAX_NAMES = 64 };
@@ -319,6 +320,56 @@ static enum cpa_status set_best(struct cpa_options *o, const char *value,
 	return status;
 }
 
+static enum cpa_status set_as(struct cpa_options *o, const char *value, struct cpa_error *error)
+{
+	const char *names[MAX_NAMES];
+	int n = 0, index;
+	enum cpa_status status;
+
+	for (; n < MAX_NAMES && cpa_peer(n); n++)
+		names[n] = cpa_peer(n)->name;
+	status = cpa_parse_name("--as", value, names, n, NULL, 0, &index, error);
+	if (status == CPA_OK)
+		o->as = names[index];
+	return status;
+}
+
+/* Which names there are, the system says: it may come later on the line. */
+static enum cpa_status set_backend(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	(void)error;
+	o->backend = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_convert(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	static const char *const names[] = { "yes", "no" };
+	int index;
+	enum cpa_status status =
+		cpa_parse_name("--convert-to-fp32", value, names, 2, NULL, 0, &index, error);
+
+	if (status == CPA_OK) {
+		o->has_convert = true;
+		o->keep_dtype = index == 1;
+	}
+	return status;
+}
+
+static enum cpa_status set_tensor(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	int64_t number;
+	enum cpa_status status =
+		cpa_parse_int("--tensor-parallel", value, 1, MAX_WORLD, &number, error);
+
+	if (status == CPA_OK)
+		o->tensor = (int)number;
+	return status;
+}
+
 static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
@@ -365,6 +416,12 @@ static const struct cpa_option_info option_table[] = {
 	{ "--rank", "LIST", P, set_print_ranks, "prints the operations of these ranks" },
 	{ "--best", "WHAT", P, set_best,
 		"bytes work memory: meshes of each world, best first" },
+	{ "--as", "SYSTEM", P, set_as,
+		"judges by the rules of another system too; list systems names them" },
+	{ "--backend", "NAME", P, set_backend, "of that system (its default)" },
+	{ "--convert-to-fp32", "HOW", P, set_convert,
+		"yes no: as diffusers, whether blocks are merged in fp32 (yes)" },
+	{ "--tensor-parallel", "N", P, set_tensor, "beside it in that system (1)" },
 	{ "--format", "FORM", P, set_format, "text json dot (text)" },
 	{ "--warmup", "N", B, set_warmup, "runs of each before the clock counts (2)" },
 	{ "--repeat", "N", B, set_repeat, "timed runs of each, in turn with the others (12)" },

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "harness/json.h"
 #include "harness/result.h"
 
 /* A problem to plan, or why there is none. */
@@ -60,6 +61,17 @@ bool cpa_plan_advise(const struct cpa_problem *problem, const struct cpa_config 
 	char *advice, size_t size);
 void cpa_plan_print_advice(FILE *out, const struct cpa_problem *problem,
 	const struct cpa_config *config);
+
+/* What the system of --as does with this configuration, to result->as; it is in arena.  Does nothing
+ * without --as, or without a configuration. */
+enum cpa_status cpa_plan_judge(const struct cpa_plan_targets *targets,
+	const struct cpa_options *options, struct cpa_arena *arena, struct cpa_result *result,
+	struct cpa_error *error);
+/* Answers that differ in their mesh only stand together. */
+void cpa_plan_print_answers(FILE *out, const struct cpa_result_list *list,
+	const struct cpa_options *options);
+/* The member "as" of a result; null where nobody was asked. */
+void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result);
 
 /* Graphviz: a cluster a rank, program order, waits, and messages.  schedules [n], any ranks. */
 void cpa_plan_print_dot(FILE *out, struct cpa_schedule *const *schedules, int n);

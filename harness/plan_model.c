@@ -259,6 +259,11 @@ enum cpa_status cpa_plan_model_print(FILE *out, const struct cpa_plan_targets *t
 	return status;
 }
 
+bool cpa_plan_model_is_derived(const struct cpa_plan_targets *targets)
+{
+	return targets->model && targets->model->sized.model->derived;
+}
+
 static void put_quoted(struct cpa_text *text, const char *option, const char *word)
 {
 	cpa_text_put(text, " %s '", option);

@@ -19,6 +19,8 @@ void cpa_plan_model_fini(struct cpa_plan_targets *targets);
  * error. */
 enum cpa_status cpa_plan_model_print(FILE *out, const struct cpa_plan_targets *targets,
 	const struct cpa_options *options, struct cpa_error *error);
+/* The plan of the model asked for is ours, because none is published; false: none was asked for. */
+bool cpa_plan_model_is_derived(const struct cpa_plan_targets *targets);
 /* " --model NAME --size HxW --call NAME"; false and nothing where no model was asked for. */
 bool cpa_plan_model_reproduce(
 	struct cpa_text *text, const struct cpa_options *options, const char *call);

@@ -16,6 +16,7 @@
 #include "harness/json.h"
 #include "harness/measure_write.h"
 #include "harness/output.h"
+#include "harness/plan.h"
 #include "harness/result_formats.h"
 #include "harness/result_parts.h"
 
@@ -115,6 +116,8 @@ static void put_options_inputs(struct cpa_json *json, const struct cpa_options *
 	cpa_json_uint(json, o->seed);
 	put_string(json, "dtype", o->has_dtype ? cpa_dtype_name(o->dtype) : NULL);
 	put_string(json, "call", o->call_glob);
+	put_string(json, "as", o->as);
+	put_string(json, "backend", o->backend);
 }
 
 static void put_options(struct cpa_json *json, const struct cpa_options *o)
@@ -357,6 +360,7 @@ static void put_result(
 		} else {
 			cpa_json_null(json);
 		}
+		cpa_plan_put_answer(json, r);
 	}
 	if (r->part)
 		cpa_check_put_json(json, r);

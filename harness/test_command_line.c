@@ -81,6 +81,10 @@ static void a_mistake_is_status_2_one_sentence_and_no_output(void **state)
 		"$CPATTN plan /nonexistent/file.h5",
 		"$CPATTN plan .",
 		"$CPATTN plan --problem S=64 --json /nonexistent/a.json --ranks 2",
+		"$CPATTN plan --problem S=64 --as diffuser",
+		"$CPATTN plan --problem S=64 --as diffusers --backend flsh",
+		"$CPATTN plan --problem S=64 --backend flash",
+		"$CPATTN verify --problem S=64 --as diffusers",
 		"$CPATTN list nonsense",
 		"CPATTN_DATA=/nonexistent $CPATTN list recordings",
 		"$CPATTN \"$(printf 'a\\nb')\"",
@@ -180,6 +184,21 @@ static void what_works_says_nothing_on_stderr(void **state)
 		{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",
 			"digraph" },
+		{ "$CPATTN list systems", "huggingface/diffusers 58eb52c0, 2026-08-23" },
+		{ "$CPATTN help plan", "--as SYSTEM" },
+		{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
+		  "--as diffusers",
+			"accepted there: ring_anything 1x4x1 with --backend flash, or "
+			"ulysses_anything 1x1x4\n" },
+		{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
+		  "--as diffusers --format json",
+			"\"as\": {\"system\": \"diffusers\", \"version\": \"58eb52c0, 2026-08-23\"" },
+		{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as cache-dit",
+			"ulysses 1x1x4: accepted\n" },
+		{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as diffusers "
+		  "--tensor-parallel 2",
+			"REFUSED, ParallelConfig, rule 8: ValueError\n" },
+		{ "$CPATTN plan --problem S=64 --ranks 2 --json -", "\"as\": null" },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --format json", "{\n  \"cpattn\": " },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --junit -", "<?xml" },
 		{ "$CPATTN plan --problem S=64 --ranks 2 --csv -", "file,call,variant" },
