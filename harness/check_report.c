@@ -278,7 +278,7 @@ void cpa_check_print_summary(FILE *out, const struct cpa_result_list *list)
 	for (int i = 0; i < list->n; i++) {
 		const struct cpa_result *r = &list->at[i];
 
-		if (r->part)
+		if (r->part || r->hang)
 			continue;
 		cpa_print_clean(out, r->file);
 		fprintf(out, "%s%s\n  %s: ", r->call ? " " : "", r->call ? r->call : "",

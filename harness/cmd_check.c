@@ -6,7 +6,9 @@
 
 #include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_events.h"
 #include "harness/diagnose_report.h"
+#include "harness/result_parts.h"
 #include "harness/walk.h"
 
 struct session {
@@ -123,6 +125,42 @@ static void report(struct session *s, int first, const struct cpa_checked *check
 		cpa_check_print(stdout, &s->list, first, s->list.n, checked, s->options->verbose);
 }
 
+/* What ranks issued, a result of its own. */
+static enum cpa_status judge_events(struct session *s, const char *file,
+	const struct cpa_call *call, bool alone, struct cpa_error *error)
+{
+	const struct cpa_recorded_config *c = call->config;
+	int64_t world = c ? c->batch_degree * c->ring_degree * c->ulysses_degree : 0;
+	struct cpa_hang *hang = cpa_arena_alloc(&s->arena, sizeof *hang);
+	struct cpa_result result;
+	enum cpa_status status;
+	world = call->world > world ? call->world : world;
+	if (!hang)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
+	status = cpa_hang_find(call->events, call->nevents,
+		world > CPA_MAX_EVENT_RANKS ? CPA_MAX_EVENT_RANKS : (int)world, &s->arena, hang,
+		error);
+	if (status != CPA_OK)
+		return status;
+	cpa_result_init(&result);
+	result.file = file;
+	result.call = call->name;
+	result.hang = hang;
+	result.verdict = hang->wrong ? CPA_VERDICT_WRONG : CPA_VERDICT_RIGHT;
+	if (hang->wrong)
+		snprintf(result.reason, sizeof result.reason, "%s", hang->text);
+	if (!s->quiet) {
+		if (alone) {
+			cpa_print_clean(stdout, file);
+			fputc(' ', stdout);
+			cpa_print_clean(stdout, call->name);
+			fputc('\n', stdout);
+		}
+		cpa_hang_print(stdout, hang);
+	}
+	return add(s, &result) ? CPA_OK : s->status;
+}
+
 static bool check_call(
 	void *context, const char *file, struct cpa_recording *recording, int i, const char *name)
 {
@@ -130,19 +168,25 @@ static bool check_call(
 	struct cpa_checked checked;
 	struct cpa_error error = {""};
 	int first = s->list.n;
+	bool diagnoses = s->options->command == CPA_COMMAND_DIAGNOSE;
 	enum cpa_status status = cpa_checked_init(
 		&checked, recording, i, s->options->rows, &error);
 	if (status == CPA_OK)
 		status = check_parts(s, file, name, &checked, recording, i, &error);
-	if (status == CPA_OK && s->list.n == first)
+	bool events = status == CPA_OK && checked.call->nevents > 0;
+	bool outputs = s->list.n > first;
+	if (status == CPA_OK && !outputs && !(events && diagnoses))
 		status = cpa_fail(&error, CPA_UNSUPPORTED,
-			"holds no outputs: neither o nor lse, nor ranks that do; cpattn verify "
-			"runs the variants on its inputs");
-	if (status == CPA_OK)
+			"holds no outputs: neither o nor lse, nor ranks that do; %s",
+			events ? "cpattn diagnose looks at its events"
+			       : "cpattn verify runs the variants on its inputs");
+	if (status == CPA_OK && outputs)
 		status = diagnose(s, first, &checked, recording, i, &error);
-	if (status == CPA_OK)
+	if (status == CPA_OK && outputs)
 		report(s, first, &checked);
-	else if (s->status == CPA_OK)
+	if (status == CPA_OK && events && diagnoses)
+		status = judge_events(s, file, checked.call, !outputs, &error);
+	if (status != CPA_OK && s->status == CPA_OK)
 		add_verdict(s, file, name, status, error.text);
 	cpa_checked_fini(&checked);
 	return s->status == CPA_OK;

@@ -16,6 +16,7 @@ static const double least_explained = 0.9;
 enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
+	cpa_hypotheses_partials, cpa_hypotheses_positions, cpa_hypotheses_inputs,
 	cpa_hypotheses_lengths, cpa_hypotheses_masks, cpa_hypotheses_layout,
 	cpa_hypotheses_groups, cpa_hypotheses_buffers, cpa_hypotheses_branches};
 
@@ -60,6 +61,7 @@ static bool fits(struct cpa_suspect *s, const struct cpa_hypothesis *it, const i
 	double *o, struct fit *fit)
 {
 	*fit = (struct fit){0};
+	s->nrounded = s->notherwise = 0;
 	for (int i = 0; i < s->nrows; i++) {
 		struct cpa_suspect_row *row = &s->rows[i];
 		double lse = NAN;
@@ -96,6 +98,19 @@ static void note(struct cpa_suspect *s, const struct cpa_hypothesis *it, const i
 		it->describe(s, finding);
 }
 
+/* Where the next finding goes: behind the others, or in the place of the worst. */
+static struct cpa_finding *next_place(struct cpa_finding *findings, int *n)
+{
+	struct cpa_finding *worst = findings;
+
+	if (*n < MAX_FINDINGS)
+		return &findings[(*n)++];
+	for (int i = 1; i < MAX_FINDINGS; i++)
+		if (findings[i].residual > worst->residual)
+			worst = &findings[i];
+	return worst;
+}
+
 static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *it, double *o,
 	struct cpa_finding *findings, int *n)
 {
@@ -107,7 +122,7 @@ static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *i
 		it->unknowns(s, count);
 	for (int u = 0; u < CPA_NUNKNOWNS; u++)
 		total *= count[u];
-	for (int64_t i = 0; i < total && *n < MAX_FINDINGS; i++) {
+	for (int64_t i = 0; i < total; i++) {
 		int64_t unknown[CPA_NUNKNOWNS], rest = i;
 		struct fit fit;
 
@@ -116,7 +131,7 @@ static void try_hypothesis(struct cpa_suspect *s, const struct cpa_hypothesis *i
 			rest /= count[u];
 		}
 		if (fits(s, it, unknown, o, &fit))
-			note(s, it, unknown, &fit, &findings[(*n)++]);
+			note(s, it, unknown, &fit, next_place(findings, n));
 	}
 }
 
@@ -132,8 +147,9 @@ static int compare_findings(const void *a, const void *b)
 static int count_ties(const struct cpa_finding *findings, int n)
 {
 	int nties = n > 0;
-	/* What is left after the best is the noise of the run. */
-	double noise = n > 0 ? 2.0 * findings[0].residual + 1e-3 : 0.0;
+	/* What is left after the best is the noise of the run; a tenth of the bound is noise too.
+	 */
+	double noise = n > 0 ? 2.0 * findings[0].residual + 0.1 : 0.0;
 
 	while (nties < n && findings[nties].residual <= noise)
 		nties++;

@@ -47,6 +47,18 @@ struct cpa_suspect {
 	 * those from block_start[r] to block_start[r+1].   [R + 1] [Skv] */
 	int64_t *block_start, *block_keys;
 	double *work; /* [Skv + 4 Dv] scratch */
+	/* Query tokens of ring rank r: query_list[query_start[r] ..], ascending.  [R + 1] [Sq] */
+	int64_t *query_start, *query_list;
+	int64_t *key_place; /* [Skv] of each key in its block */
+	/* Of the values of unknowns that are tried now: elements predicted by rounding, and those of
+	 * them that the run rounded the other way. */
+	int64_t nrounded, notherwise;
+	double *smooth; /* k less the mean of each block; NULL until asked for */
+	struct cpa_turned *turned; /* of diagnose_positions.c, NULL until asked for */
+	struct cpa_own *own; /* of diagnose_inputs.c, likewise */
+	double *spare; /* [2 D + Dv] likewise */
+	struct cpa_recording *recording;
+	int call; /* number of the call */
 	struct cpa_arena arena;
 };
 /* Fini in any case. */
@@ -67,6 +79,13 @@ double cpa_suspect_masked(const struct cpa_suspect *s, const struct cpa_rule *ru
 void cpa_suspect_value(const struct cpa_suspect *s, int64_t b, int64_t j, int64_t kv, double *v);
 /* Ring rank of the block that key j is in, -1 for replicated keys (and everybody's own copy). */
 int cpa_suspect_block(const struct cpa_suspect *s, int64_t j);
+/* Where key j lies in its block, as if blocks were stored in ascending order. */
+int64_t cpa_suspect_place(const struct cpa_suspect *s, int64_t j);
+/* Ring rank that works on the row; a replicated query counts as its holder's. */
+int cpa_suspect_ring(const struct cpa_suspect *s, const struct cpa_suspect_row *row);
+/* World rank that works on the row: ring rank of the token, ulysses rank of the head (heads being
+ * cut evenly, the first ranks taking one more). */
+int cpa_suspect_worker(const struct cpa_suspect *s, const struct cpa_suspect_row *row);
 /* Full attention on another row, or by another rule (NULL: the call's). */
 void cpa_suspect_attend(struct cpa_suspect *s, const struct cpa_rule *rule, int64_t b, int64_t t,
 	int64_t h, int64_t kv, double *o, double *lse);
@@ -85,7 +104,11 @@ struct cpa_recipe_at {
 	int block; /* ring rank whose block is attended now; -1: replicated keys */
 	int hop; /* of that block, by direction: 0 the own one */
 	int direction; /* +1: hop i works on block ring - i; -1: on ring + i */
+	double constant; /* free for what a recipe was fitted to */
+	double last_lse; /* of the partial before this one; NaN: there is none */
 };
+/* The block that hop number `hop` works on. */
+int cpa_recipe_block(const struct cpa_recipe_at *at, int hop);
 
 enum cpa_recipe_merge {
 	CPA_RECIPE_SOFTMAX, /* right */
@@ -110,6 +133,9 @@ struct cpa_recipe {
 	/* The lse that the merge reads, given the block's own (o may be changed too); -inf for a
 	 * block that saw no key.  Right: as it is. */
 	double (*partial)(const struct cpa_recipe_at *at, double lse, double *o);
+	/* Once a partial has joined: what becomes of the sum so far.  Right: nothing. */
+	void (*merged)(const struct cpa_recipe_at *at, double *lse, double *o);
+	bool no_sink; /* the sink of the problem never joins */
 	/* Before the first block.  Right: o = 0, lse = -inf. */
 	double start_lse; /* used when has_start */
 	bool has_start;
@@ -155,10 +181,13 @@ struct cpa_hypothesis {
 
 /* Each table ends with a class of NULL. */
 extern const struct cpa_hypothesis cpa_hypotheses_merging[]; /* A */
+extern const struct cpa_hypothesis cpa_hypotheses_partials[]; /* A03, A08, A11, A12 */
 extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B */
 extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C */
 extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* D */
 extern const struct cpa_hypothesis cpa_hypotheses_groups[]; /* E */
+extern const struct cpa_hypothesis cpa_hypotheses_positions[]; /* E06 */
+extern const struct cpa_hypothesis cpa_hypotheses_inputs[]; /* E08 */
 extern const struct cpa_hypothesis cpa_hypotheses_buffers[]; /* F */
 extern const struct cpa_hypothesis cpa_hypotheses_branches[]; /* H */
 

@@ -5,13 +5,36 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool has_ring(const struct cpa_suspect *s)
 {
 	return s->R > 1;
 }
 
+/* Unknown 0 is everybody, unknown 1 + r the world rank r alone. */
+static bool works_elsewhere(
+	const struct cpa_suspect *s, const struct cpa_suspect_row *row, int64_t unknown)
+{
+	return unknown > 0 && cpa_suspect_worker(s, row) != unknown - 1;
+}
+
+static void say_rank(struct cpa_finding *f, int64_t unknown)
+{
+	size_t n = strlen(f->text);
+
+	f->rank = (int)unknown - 1;
+	if (f->rank >= 0)
+		snprintf(f->text + n, sizeof f->text - n, ", on rank %d alone", f->rank);
+}
+
 /* ---- A01: the base of lse ---- */
+
+static double scaled(double lse, int64_t to_natural)
+{
+	return lse == -INFINITY ? lse
+				: lse * (to_natural ? 0.69314718055994531 : 1.4426950408889634);
+}
 
 /* unknown: which base is read as which; 0 all blocks, 1 the own, 2 the others. */
 static double scaled_partial(const struct cpa_recipe_at *at, double lse, double *o)
@@ -19,16 +42,16 @@ static double scaled_partial(const struct cpa_recipe_at *at, double lse, double 
 	bool own = at->hop <= 0;
 
 	(void)o;
-	if ((at->unknown[1] == 1 && !own) || (at->unknown[1] == 2 && own) || lse == -INFINITY)
+	if ((at->unknown[1] == 1 && !own) || (at->unknown[1] == 2 && own))
 		return lse;
-	return at->unknown[0] ? lse * 0.69314718055994531 : lse * 1.4426950408889634;
+	return scaled(lse, at->unknown[0]);
 }
 
 static void base_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
-	(void)s;
 	n[0] = 2;
-	n[1] = 3;
+	n[1] = s->R > 1 ? 3 : 1;
+	n[2] = s->W > 1 ? s->W + 1 : 1;
 }
 
 static bool predict_base(struct cpa_suspect *s, struct cpa_suspect_row *row,
@@ -37,6 +60,8 @@ static bool predict_base(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	static const struct cpa_recipe recipe = {.partial = scaled_partial};
 	struct cpa_recipe_at at = {.s = s, .row = row, .unknown = {unknown[0], unknown[1]}};
 
+	if (works_elsewhere(s, row, unknown[2]))
+		return false;
 	cpa_recipe_run(&recipe, &at, o, lse);
 	return true;
 }
@@ -49,9 +74,172 @@ static void describe_base(const struct cpa_suspect *s, struct cpa_finding *f)
 	(void)s;
 	snprintf(f->text, sizeof f->text, "the lse of %s is %s", which[f->unknown[1]],
 		f->unknown[0] ? "natural, and read as base 2" : "in base 2, and read as natural");
+	say_rank(f, f->unknown[2]);
+}
+
+/* o is right, and what is returned as lse is in another base. */
+static void returned_base_unknowns(const struct cpa_suspect *s, int64_t *n)
+{
+	n[0] = 2;
+	n[1] = s->W > 1 ? s->W + 1 : 1;
+}
+
+static bool predict_returned_base(struct cpa_suspect *s, struct cpa_suspect_row *row,
+	const int64_t *unknown, double *o, double *lse)
+{
+	if (works_elsewhere(s, row, unknown[1]))
+		return false;
+	memcpy(o, row->want, (size_t)s->problem->Dv * sizeof *o);
+	*lse = scaled(row->truth->lse, unknown[0]);
+	return true;
+}
+
+static void describe_returned_base(const struct cpa_suspect *s, struct cpa_finding *f)
+{
+	(void)s;
+	snprintf(f->text, sizeof f->text, "the lse returned is %s",
+		f->unknown[0] ? "the natural one by ln 2" : "in base 2");
+	say_rank(f, f->unknown[1]);
+}
+
+/* ---- A02: the shift of a row is not taken back ---- */
+
+/* What was subtracted from the scores of the block: their mean over its keys, visible or not, or
+ * the largest of those that are seen; unknown 2: the mean over all keys. */
+static double shifted_partial(const struct cpa_recipe_at *at, double lse, double *o)
+{
+	const struct cpa_suspect *s = at->s;
+	int64_t first = at->block < 0 ? 0 : s->block_start[at->block], n;
+	double shift = 0.0;
+
+	(void)o;
+	n = s->block_start[at->block + 1] - first;
+	if (lse == -INFINITY)
+		return lse;
+	if (at->unknown[0] == 1)
+		shift = -INFINITY;
+	if (at->unknown[0] == 2) {
+		first = 0;
+		n = s->problem->Skv;
+	}
+	for (int64_t i = first; i < first + n; i++) {
+		int64_t j = s->block_keys[i];
+		double score = at->row->scores[j];
+
+		if (at->unknown[0] == 1)
+			shift = fmax(shift,
+				cpa_suspect_masked(s, &s->problem->rule, score, at->row->b,
+					at->row->t, at->row->h, j));
+		else
+			shift += score / (double)n;
+	}
+	return lse - shift;
+}
+
+static void shift_unknowns(const struct cpa_suspect *s, int64_t *n)
+{
+	(void)s;
+	n[0] = 3;
+}
+
+static bool predict_shift(struct cpa_suspect *s, struct cpa_suspect_row *row,
+	const int64_t *unknown, double *o, double *lse)
+{
+	static const struct cpa_recipe recipe = {.partial = shifted_partial};
+	struct cpa_recipe_at at = {.s = s, .row = row, .unknown = {unknown[0]}};
+
+	cpa_recipe_run(&recipe, &at, o, lse);
+	return true;
+}
+
+/* Keys less the mean of their block, kept in the type of k, which rounds them once more. */
+static void smooth_keys(struct cpa_suspect *s, int64_t b, int block, double *smooth)
+{
+	const struct cpa_problem *p = s->problem;
+	int64_t first = block < 0 ? 0 : s->block_start[block], end = s->block_start[block + 1];
+	int64_t width = p->Hkv * p->D;
+
+	for (int64_t x = 0; x < width; x++) {
+		double mean = 0.0;
+
+		for (int64_t i = first; i < end; i++)
+			mean += cpa_load(p->dtype, s->checked->tensors.k,
+					(b * p->Skv + s->block_keys[i]) * width + x) /
+				(double)(end - first);
+		for (int64_t i = first; i < end; i++) {
+			int64_t at = (b * p->Skv + s->block_keys[i]) * width + x;
+			double bits[1];
+
+			cpa_store(p->dtype, bits, 0,
+				cpa_load(p->dtype, s->checked->tensors.k, at) - mean);
+			smooth[at] = cpa_load(p->dtype, bits, 0);
+		}
+	}
+}
+
+static double smooth_score(const struct cpa_recipe_at *at, int64_t j)
+{
+	const struct cpa_suspect *s = at->s;
+	const struct cpa_problem *p = s->problem;
+	const struct cpa_suspect_row *row = at->row;
+	int64_t q = ((row->b * p->Sq + row->t) * p->Hq + row->h) * p->D;
+	int64_t k = ((row->b * p->Skv + j) * p->Hkv + row->h / (p->Hq / p->Hkv)) * p->D;
+	double sum = 0.0;
+
+	for (int64_t d = 0; d < p->D; d++)
+		sum += cpa_load(p->dtype, s->checked->tensors.q, q + d) * s->smooth[k + d];
+	return cpa_suspect_masked(s, &p->rule, p->scale * sum, row->b, row->t, row->h, j);
+}
+
+static bool predict_smooth(struct cpa_suspect *s, struct cpa_suspect_row *row,
+	const int64_t *unknown, double *o, double *lse)
+{
+	static const struct cpa_recipe recipe = {.score = smooth_score};
+	const struct cpa_problem *p = s->problem;
+	struct cpa_recipe_at at = {.s = s, .row = row};
+
+	(void)unknown;
+	if (!s->smooth) {
+		s->smooth = cpa_arena_alloc(
+			&s->arena, (size_t)(p->B * p->Skv * p->Hkv * p->D) * sizeof *s->smooth);
+		for (int64_t b = 0; s->smooth && b < p->B; b++)
+			for (int block = -1; block < s->R; block++)
+				smooth_keys(s, b, block, s->smooth);
+	}
+	if (!s->smooth)
+		return false;
+	cpa_recipe_run(&recipe, &at, o, lse);
+	return true;
+}
+
+static bool is_narrow(const struct cpa_suspect *s)
+{
+	return cpa_dtype_nbytes(s->problem->dtype) == 2;
+}
+
+static void describe_shift(const struct cpa_suspect *s, struct cpa_finding *f)
+{
+	static const char *const what[] = {
+		"the mean of its keys", "its largest score", "the mean of all keys"};
+
+	(void)s;
+	snprintf(f->text, sizeof f->text,
+		"the lse of each block lacks what was subtracted from its scores: %s",
+		what[f->unknown[0]]);
 }
 
 /* ---- A07, A06: what the accumulator begins with, and what an empty block counts ---- */
+
+static void rank_unknowns(const struct cpa_suspect *s, int64_t *n)
+{
+	n[0] = s->W > 1 ? s->W + 1 : 1;
+}
+
+static void describe_rank(const struct cpa_suspect *s, struct cpa_finding *f)
+{
+	(void)s;
+	say_rank(f, f->unknown[0]);
+}
 
 static bool predict_zero_start(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const int64_t *unknown, double *o, double *lse)
@@ -59,27 +247,96 @@ static bool predict_zero_start(struct cpa_suspect *s, struct cpa_suspect_row *ro
 	static const struct cpa_recipe recipe = {.has_start = true, .start_lse = 0.0};
 	struct cpa_recipe_at at = {.s = s, .row = row};
 
-	(void)unknown;
+	if (works_elsewhere(s, row, unknown[0]))
+		return false;
 	cpa_recipe_run(&recipe, &at, o, lse);
 	return true;
 }
 
-static double empty_is_zero(const struct cpa_recipe_at *at, double lse, double *o)
+/* Whether ring block r has no key that the row sees. */
+static bool is_empty(struct cpa_suspect *s, struct cpa_suspect_row *row, int64_t r)
 {
-	(void)at;
-	(void)o;
-	return lse == -INFINITY ? 0.0 : lse;
+	const double *scores = cpa_suspect_scores(s, row);
+
+	for (int64_t i = s->block_start[r]; scores && i < s->block_start[r + 1]; i++) {
+		int64_t j = s->block_keys[i];
+
+		if (cpa_suspect_masked(s, &s->problem->rule, scores[j], row->b, row->t, row->h,
+			    j) > -INFINITY)
+			return false;
+	}
+	return true;
 }
 
-static bool predict_empty_zero(struct cpa_suspect *s, struct cpa_suspect_row *row,
+/* The lse that each empty block seems to have had, from what the worst row has too much. */
+static bool fit_constant(struct cpa_suspect *s, double *constant)
+{
+	struct cpa_suspect_row *row = &s->rows[0];
+	double L = row->truth->lse, more = NAN, dot = 0.0, square = 0.0;
+	int64_t nempty = 0;
+
+	for (int64_t r = 0; r < s->R; r++)
+		nempty += is_empty(s, row, r);
+	for (int64_t d = 0; row->o && d < s->problem->Dv; d++) {
+		dot += row->o[d] * row->want[d];
+		square += row->want[d] * row->want[d];
+	}
+	if (!isnan(row->lse))
+		more = row->lse + log1p(-exp(L - row->lse));
+	else if (dot > 0.0 && square > dot)
+		more = L + log(square / dot - 1.0);
+	*constant = more - log((double)nempty);
+	return nempty > 0 && isfinite(*constant) && fabs(*constant) > 1e-3;
+}
+
+/* start_lse of the recipe is the constant that was fitted. */
+static double empty_counts(const struct cpa_recipe_at *at, double lse, double *o)
+{
+	const struct cpa_suspect *s = at->s;
+	const struct cpa_problem *p = s->problem;
+	double *v = s->work + p->Skv;
+	int64_t first = at->block < 0 ? 0 : s->block_start[at->block],
+		n = s->block_start[at->block + 1] - first;
+
+	if (lse > -INFINITY || n == 0)
+		return lse;
+	for (int64_t i = first; at->unknown[1] && i < first + n; i++) {
+		cpa_suspect_value(
+			s, at->row->b, s->block_keys[i], at->row->h / (p->Hq / p->Hkv), v);
+		for (int64_t d = 0; d < p->Dv; d++)
+			o[d] += v[d] / (double)n;
+	}
+	return at->unknown[0] == 0 ? 0.0 : at->unknown[0] == 1 ? log((double)n) : at->constant;
+}
+
+/* lse: 0, ln of the number of keys, fitted; o: zeros, the mean of the values. */
+static void empty_unknowns(const struct cpa_suspect *s, int64_t *n)
+{
+	(void)s;
+	n[0] = 3;
+	n[1] = 2;
+}
+
+static bool predict_empty(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const int64_t *unknown, double *o, double *lse)
 {
-	static const struct cpa_recipe recipe = {.partial = empty_is_zero};
-	struct cpa_recipe_at at = {.s = s, .row = row};
+	static const struct cpa_recipe recipe = {.partial = empty_counts};
+	struct cpa_recipe_at at = {.s = s, .row = row, .unknown = {unknown[0], unknown[1]}};
 
-	(void)unknown;
+	if (unknown[0] == 2 && !fit_constant(s, &at.constant))
+		return false;
 	cpa_recipe_run(&recipe, &at, o, lse);
 	return true;
+}
+
+static void describe_empty(const struct cpa_suspect *s, struct cpa_finding *f)
+{
+	static const char *const lse[] = {
+		"lse 0", "the lse of as many keys of score 0", "another finite lse"};
+
+	(void)s;
+	snprintf(f->text, sizeof f->text, "a block without visible keys comes with %s%s",
+		lse[f->unknown[0]], f->unknown[1] ? ", and the mean of its values" : "");
 }
 
 /* ---- A09: no merge ---- */
@@ -115,11 +372,8 @@ static bool predict_mean(struct cpa_suspect *s, struct cpa_suspect_row *row,
 
 static double block_times(const struct cpa_recipe_at *at, int64_t j)
 {
-	bool one_rank = at->unknown[0] > 0,
-	     here = !one_rank || at->row->rank == at->unknown[0] - 1;
-
 	(void)j;
-	return here && at->hop == at->unknown[1] ? (at->unknown[2] ? 2.0 : 0.0) : 1.0;
+	return at->hop == at->unknown[1] ? (at->unknown[2] ? 2.0 : 0.0) : 1.0;
 }
 
 /* rank 0: all; which hop; missed or twice; direction. */
@@ -140,7 +394,7 @@ static bool predict_block(struct cpa_suspect *s, struct cpa_suspect_row *row,
 		.unknown = {unknown[0], unknown[1], unknown[2]},
 		.direction = unknown[3] ? -1 : 1};
 
-	if (unknown[0] > 0 && row->rank != unknown[0] - 1)
+	if (works_elsewhere(s, row, unknown[0]))
 		return false;
 	cpa_recipe_run(&recipe, &at, o, lse);
 	return true;
@@ -165,13 +419,22 @@ static void describe_block(const struct cpa_suspect *s, struct cpa_finding *f)
 
 const struct cpa_hypothesis cpa_hypotheses_merging[] = {
 	{"A01", "partials are merged by lse in another base than they come in",
-		"blocks of unlike length, K = 0", has_ring, base_unknowns, predict_base,
+		"blocks of unlike length, K = 0", NULL, base_unknowns, predict_base,
 		describe_base, false, false},
-	{"A06", "a block without keys has lse 0 in place of -inf",
-		"a row that sees no key of one block", has_ring, NULL, predict_empty_zero, NULL,
-		false, false},
+	{"A01", "the lse returned is in another base", "any input, with lse", NULL,
+		returned_base_unknowns, predict_returned_base, describe_returned_base, false,
+		false},
+	{"A02", "the lse of each block lacks what was subtracted from its scores",
+		"keys constant in each block", NULL, shift_unknowns, predict_shift,
+		describe_shift, false, false},
+	{"A02", "the lse of each block lacks the mean of its keys, which was taken off k",
+		"keys constant in each block", is_narrow, NULL, predict_smooth, NULL, false,
+		false},
+	{"A06", "a block without keys has a finite lse in place of -inf",
+		"a row that sees no key of one block", has_ring, empty_unknowns, predict_empty,
+		describe_empty, false, false},
 	{"A07", "the accumulator starts at lse 0 in place of -inf", "one rank alone has it too",
-		NULL, NULL, predict_zero_start, NULL, false, false},
+		NULL, rank_unknowns, predict_zero_start, describe_rank, false, false},
 	{"A09", "each block overwrites the one before", "V constant in each block", has_ring,
 		direction_unknowns, predict_overwrite, NULL, false, false},
 	{"A09", "blocks are averaged, whatever they weigh", "blocks of unlike length, K = 0",

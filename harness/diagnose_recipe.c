@@ -81,6 +81,24 @@ int cpa_suspect_block(const struct cpa_suspect *s, int64_t j)
 	return s->key_rank[j] < 0 ? -1 : s->key_rank[j] / (int)s->U;
 }
 
+int64_t cpa_suspect_place(const struct cpa_suspect *s, int64_t j)
+{
+	return s->key_place[j];
+}
+
+int cpa_suspect_ring(const struct cpa_suspect *s, const struct cpa_suspect_row *row)
+{
+	int cp = s->query_rank[row->t];
+	return cp < 0 ? (int)(row->rank % (s->R * s->U) / s->U) : cp / (int)s->U;
+}
+
+int cpa_suspect_worker(const struct cpa_suspect *s, const struct cpa_suspect_row *row)
+{
+	int64_t P = s->R * s->U, n = s->problem->Hq / s->U, more = s->problem->Hq % s->U, u;
+	u = row->h < more * (n + 1) ? row->h / (n + 1) : more + (row->h - more * (n + 1)) / n;
+	return (int)(row->rank / P * P + cpa_suspect_ring(s, row) * s->U + u);
+}
+
 static void add_value(double *o, const double *v, double weight, int64_t Dv)
 {
 	for (int64_t d = 0; d < Dv; d++)
@@ -187,32 +205,40 @@ static void join(const struct cpa_recipe *recipe, double *o, double *lse, const 
 	*nmerged += lse_b > -INFINITY;
 }
 
+int cpa_recipe_block(const struct cpa_recipe_at *at, int hop)
+{
+	int64_t R = at->s->R, ring = at->ring - (int64_t)hop * at->direction;
+	return (int)((ring % R + R) % R);
+}
+
 void cpa_recipe_run(
 	const struct cpa_recipe *recipe, struct cpa_recipe_at *at, double *o, double *lse)
 {
 	struct cpa_suspect *s = at->s;
 	const struct cpa_problem *p = s->problem;
 	double *partial = s->work + p->Skv + p->Dv;
-	int nmerged = 0, cp = s->query_rank[at->row->t];
-	at->ring = cp < 0 ? (int)(at->row->rank % (s->R * s->U) / s->U) : cp / (int)s->U;
+	int nmerged = 0;
+	at->ring = cpa_suspect_ring(s, at->row);
+	at->last_lse = NAN;
 	if (at->direction == 0)
 		at->direction = 1;
 	memset(o, 0, (size_t)p->Dv * sizeof *o);
 	*lse = recipe->has_start ? recipe->start_lse : -INFINITY;
 	for (int hop = -1; hop < s->R; hop++) {
-		int64_t ring = at->ring - (int64_t)hop * at->direction;
 		at->hop = hop;
-		at->block = hop < 0 ? -1 : (int)((ring % s->R + s->R) % s->R);
+		at->block = hop < 0 ? -1 : cpa_recipe_block(at, hop);
 		int64_t first = at->block < 0 ? 0 : s->block_start[at->block];
 		int64_t end = s->block_start[at->block + 1];
 		if (hop < 0 && first == end)
 			continue; /* nothing is replicated */
-		double lse_b = attend_block(recipe, at, first, end, partial);
-		if (recipe->partial)
-			lse_b = recipe->partial(at, lse_b, partial);
+		double own = attend_block(recipe, at, first, end, partial);
+		double lse_b = recipe->partial ? recipe->partial(at, own, partial) : own;
 		join(recipe, o, lse, partial, lse_b, p->Dv, &nmerged);
+		at->last_lse = own;
+		if (recipe->merged)
+			recipe->merged(at, lse, o);
 	}
-	if (p->rule.sink) {
+	if (p->rule.sink && !recipe->no_sink) {
 		memset(partial, 0, (size_t)p->Dv * sizeof *partial);
 		merge(o, lse, partial, p->rule.sink[at->row->h], p->Dv);
 	}

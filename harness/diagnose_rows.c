@@ -88,10 +88,24 @@ static void list_blocks(struct cpa_suspect *s)
 	int64_t at = 0;
 	for (int64_t r = -1; r < s->R; r++) {
 		for (int64_t j = 0; j < s->problem->Skv; j++)
-			if (cpa_suspect_block(s, j) == r)
+			if (cpa_suspect_block(s, j) == r) {
+				s->key_place[j] = at - (r < 0 ? 0 : s->block_start[r]);
 				s->block_keys[at++] = j;
+			}
 		s->block_start[r + 1] = at;
 	}
+}
+
+static void list_queries(struct cpa_suspect *s)
+{
+	int64_t at = 0;
+	for (int64_t r = 0; r < s->R; r++) {
+		s->query_start[r] = at;
+		for (int64_t t = 0; t < s->problem->Sq; t++)
+			if (s->query_rank[t] >= 0 && s->query_rank[t] / s->U == r)
+				s->query_list[at++] = t;
+	}
+	s->query_start[s->R] = at;
 }
 
 static enum cpa_status lay_out(struct cpa_suspect *s, struct cpa_error *error)
@@ -110,11 +124,15 @@ static enum cpa_status lay_out(struct cpa_suspect *s, struct cpa_error *error)
 	s->nkeys = make(s, s->R * s->U, sizeof *s->nkeys);
 	s->block_start = make(s, s->R + 1, sizeof *s->block_start);
 	s->block_keys = make(s, p->Skv, sizeof *s->block_keys);
+	s->query_start = make(s, s->R, sizeof *s->query_start);
+	s->query_list = make(s, p->Sq, sizeof *s->query_list);
+	s->key_place = make(s, p->Skv, sizeof *s->key_place);
 	s->work = make(s, p->Skv + 4 * p->Dv, sizeof *s->work);
 	if (s->arena.failed)
 		return no_memory(error);
 	map_tokens(s);
 	list_blocks(s);
+	list_queries(s);
 	return CPA_OK;
 }
 
@@ -288,7 +306,10 @@ enum cpa_status cpa_suspect_init(struct cpa_suspect *s, const struct cpa_checked
 	struct cpa_recording *recording, int i, const struct cpa_check_rules *rules,
 	struct cpa_error *error)
 {
-	*s = (struct cpa_suspect){.checked = checked, .problem = &checked->call->problem};
+	*s = (struct cpa_suspect){.checked = checked,
+		.problem = &checked->call->problem,
+		.recording = recording,
+		.call = i};
 	cpa_arena_init(&s->arena);
 	enum cpa_status status = lay_out(s, error);
 	struct cpa_bound_run run = cpa_check_bound(

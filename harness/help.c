@@ -49,7 +49,8 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn check data/recordings/peers/*.h5\n"
 		"  cpattn check data/recordings/tiny_ranks.h5 --json -\n" },
 	{ "diagnose", CPA_COMMAND_DIAGNOSE, "cpattn diagnose FILE...  [options]",
-		"names the fault that explains what is wrong with recorded outputs of ranks",
+		"names the fault that explains what is wrong with recorded outputs of ranks, and "
+		"who waits for whom in recorded events",
 		"  cpattn diagnose data/recordings/peers/yunchang_torch_math_ring_p3_fp32.h5\n" },
 	{ "bench", CPA_COMMAND_BENCH, "cpattn bench FILE | --problem P | --kernels  [options]",
 		"times variants beside one rank and beside the limits of this machine",

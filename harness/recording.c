@@ -432,6 +432,25 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	return read_tensor(recording, entry, entry->where, tensor, &reading, batches, tokens, error);
 }
 
+enum cpa_status cpa_recording_read_stored(struct cpa_recording *recording, int i, const char *tensor,
+	enum cpa_dtype to, void *dst, const struct cpa_rope **rope, const int64_t **positions,
+	struct cpa_error *error)
+{
+	struct cpa_recording_entry *entry = &recording->calls[i];
+	const struct cpa_recording_rope *it = *tensor == 'q' ? &entry->rope_q : &entry->rope_k;
+	struct reading reading = {.to = to, .dst = dst};
+	const struct cpa_problem *p = &entry->call.problem;
+	int64_t S = *tensor == 'q' ? p->Sq : p->Skv;
+	struct cpa_span span = {0, S, S, 1};
+	struct cpa_spans all = {&span, 1, 1};
+
+	assert(entry->call.has_positions);
+	*rope = &it->rope;
+	*positions = it->positions;
+	return read_tensor(recording, entry, entry->where, tensor, &reading,
+		(struct cpa_range){0, p->B}, &all, error);
+}
+
 enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, const struct cpa_held *held,
 	enum cpa_dtype to, void *dst, struct cpa_error *error)
 {

@@ -33,6 +33,33 @@ struct cpa_held {
 	const int64_t *batches, *tokens, *heads; /* [nbatches] [ntokens] [nheads] */
 };
 
+/*
+ * What a rank issued.  send and recv end when they are matched, as without buffers; isend and irecv end
+ * at once, and wait ends when all of them so far are matched; between group_begin and group_end sends and
+ * receives start together, and group_end ends when all are matched; a collective ends when every member
+ * of its communicator has issued it.  A rank that issues nothing more, or done, has finished.
+ */
+enum cpa_event_kind {
+	CPA_EVENT_SEND,
+	CPA_EVENT_RECV,
+	CPA_EVENT_ISEND,
+	CPA_EVENT_IRECV,
+	CPA_EVENT_WAIT,
+	CPA_EVENT_COLLECTIVE,
+	CPA_EVENT_GROUP_BEGIN,
+	CPA_EVENT_GROUP_END,
+	CPA_EVENT_DONE,
+	CPA_NEVENT_KINDS
+};
+const char *cpa_event_kind_name(enum cpa_event_kind kind);
+enum { CPA_MAX_EVENTS = 1 << 18, CPA_MAX_EVENT_RANKS = 1024 };
+struct cpa_event {
+	int rank;
+	enum cpa_event_kind kind;
+	int communicator, peer; /* peer: a rank of the run; -1: none */
+	int64_t bytes;
+};
+
 /* One call of an open file; strings and lists live as long as the recording. */
 struct cpa_call {
 	const char *name;          /* "00_layer1" */
@@ -48,6 +75,8 @@ struct cpa_call {
 	const struct cpa_recorded_config *config; /* NULL: none */
 	int nheld;
 	const struct cpa_held *held; /* by rank, then in the order q k v o lse */
+	int64_t nevents;
+	const struct cpa_event *events; /* each rank's in its order of issue; NULL: none */
 	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
 };
@@ -76,6 +105,12 @@ void cpa_recording_trust(struct cpa_recording *recording);
  */
 enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const char *tensor,
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
+	struct cpa_error *error);
+
+/* All of q or k as stored, not turned, into dst [B, S, H, D] of dtype `to`, dense BSHD, with what turns
+ * it.  Only of a call that has positions.   positions [S]; both live as long as the recording */
+enum cpa_status cpa_recording_read_stored(struct cpa_recording *recording, int i, const char *tensor,
+	enum cpa_dtype to, void *dst, const struct cpa_rope **rope, const int64_t **positions,
 	struct cpa_error *error);
 
 /* All that the rank held, padding included, into dst [nbatches, ntokens, nheads, dim] of dtype `to`, dense
@@ -110,6 +145,12 @@ struct cpa_recorded_run {
 	const struct cpa_run_part *parts; /* [nparts]; ranks that have none are left out */
 	int nparts;
 	const struct cpa_guidance *guidance; /* NULL: none */
+	/* q and k are data before RoPE, which turns them by these; Sq = Skv.  NULL: after it. */
+	const int64_t *positions; /* [Sq] */
+	const struct cpa_rope *rope;
+	const struct cpa_event *events;      /* [nevents]; NULL: none */
+	int64_t nevents;
+	enum { CPA_EVENT_NUMBERS, CPA_EVENT_ENUM, CPA_EVENT_STRINGS } event_names; /* how kinds are stored */
 };
 /* Like cpa_recording_write(), with the ranks of a run.  data: q k v o lse.  run NULL: none. */
 enum cpa_status cpa_recording_write_run(const char *path, const char *call,

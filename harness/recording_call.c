@@ -303,7 +303,8 @@ enum cpa_status cpa_recording_say_call(struct cpa_recording *recording,
 	if ((status = read_scale(recording, entry, error)) != CPA_OK ||
 	    (status = read_bounds(recording, entry, error)) != CPA_OK ||
 	    (status = cpa_recording_keys(recording, entry, error)) != CPA_OK ||
-	    (status = read_others(recording, entry, error)) != CPA_OK)
+	    (status = read_others(recording, entry, error)) != CPA_OK ||
+	    (status = cpa_recording_events(recording, entry, error)) != CPA_OK)
 		return status;
 	if (cpa_problem_check(&entry->call.problem, &reason) != CPA_OK)
 		return cpa_recording_refuse(error, entry->where, "%s", reason.text);

@@ -497,5 +497,6 @@ enum cpa_status cpa_h5_read_strings(const struct cpa_h5_array *array, struct cpa
 }
 
 #include "harness/recording_hdf5_write.h"
+#include "harness/recording_hdf5_table.h"
 
 #endif

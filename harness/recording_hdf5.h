@@ -43,7 +43,8 @@ enum cpa_status cpa_h5_attributes(const struct cpa_h5 *file, const char *path, s
 	struct cpa_h5_names *names, struct cpa_error *error);
 
 /* FLOAT is one of the four formats of cpa_dtype, in any byte order; TRUTH is the enum of h5py. */
-enum cpa_h5_class { CPA_H5_FLOAT, CPA_H5_INTEGER, CPA_H5_TRUTH, CPA_H5_STRING, CPA_H5_ALIEN };
+/* RECORDS is a compound type, whatever its members. */
+enum cpa_h5_class { CPA_H5_FLOAT, CPA_H5_INTEGER, CPA_H5_TRUTH, CPA_H5_STRING, CPA_H5_RECORDS, CPA_H5_ALIEN };
 
 /* A dataset or an attribute.  A scalar has rank 0 and count 1.  dims beyond CPA_H5_MAX_RANK are not
  * kept; such an array can be described but not read. */
@@ -84,6 +85,13 @@ enum cpa_status cpa_h5_read_double(const struct cpa_h5_array *array, double *dst
 enum cpa_status cpa_h5_read_strings(const struct cpa_h5_array *array, struct cpa_arena *arena,
 	const char **strings, struct cpa_error *error);
 
+/* One field of every record of a RECORDS dataset: integers; or choices, a list that ends with NULL,
+ * by number (integers) or by name (an enum, or strings of fixed length).   dst [count] out */
+enum cpa_status cpa_h5_read_member(const struct cpa_h5_array *array, const char *member, int64_t *dst,
+	struct cpa_error *error);
+enum cpa_status cpa_h5_read_member_choice(const struct cpa_h5_array *array, const char *member,
+	const char *const *choices, int64_t *dst, struct cpa_error *error);
+
 /*
  * Writing.  The file is built in memory, so that the only input and output is the caller's: a disk that
  * is full at the end of a file is beyond what HDF5 can report and survive.  A failure sticks and is
@@ -112,6 +120,17 @@ void cpa_h5_write_bytes(struct cpa_h5 *file, const char *path, int rank, const i
 /* A dataset that is filled in by boxes: of floats of dtype, or (class INTEGER) of bytes. */
 void cpa_h5_write_empty(struct cpa_h5 *file, const char *path, enum cpa_h5_class class,
 	enum cpa_dtype dtype, int rank, const int64_t *dims);
+/* A dataset of n records.  A column is integers, or numbers of names (a list that ends with NULL), which
+ * are then written as an enum or as strings. */
+enum { CPA_H5_MAX_COLUMNS = 8 };
+struct cpa_h5_column {
+	const char *name;
+	const int64_t *values; /* [n] */
+	const char *const *names;
+	bool strings;
+};
+void cpa_h5_write_table(struct cpa_h5 *file, const char *path, int64_t n,
+	const struct cpa_h5_column *columns, int ncolumns);
 /* The bytes of the finished file, to be given to free(). */
 enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes, struct cpa_error *error);
 

@@ -71,6 +71,8 @@ static void classify(hid_t type, struct cpa_h5_array *array)
 		array->class = CPA_H5_TRUTH;
 	} else if (class == H5T_STRING) {
 		array->class = CPA_H5_STRING;
+	} else if (class == H5T_COMPOUND) {
+		array->class = CPA_H5_RECORDS;
 	}
 }
 

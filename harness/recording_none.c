@@ -108,5 +108,12 @@ UNREACHABLE(enum cpa_status cpa_h5_write_box(const struct cpa_h5_array *array,
 UNREACHABLE(enum cpa_status cpa_h5_finish(struct cpa_h5 *file, struct cpa_error *error), CPA_UNSUPPORTED)
 UNREACHABLE(enum cpa_status cpa_h5_image(struct cpa_h5 *file, void **image, size_t *nbytes,
 	struct cpa_error *error), CPA_UNSUPPORTED)
+UNREACHABLE(enum cpa_status cpa_h5_read_member(const struct cpa_h5_array *array, const char *member,
+	int64_t *dst, struct cpa_error *error), CPA_UNSUPPORTED)
+UNREACHABLE(enum cpa_status cpa_h5_read_member_choice(const struct cpa_h5_array *array,
+	const char *member, const char *const *choices, int64_t *dst, struct cpa_error *error),
+	CPA_UNSUPPORTED)
+UNREACHABLE(void cpa_h5_write_table(struct cpa_h5 *file, const char *path, int64_t n,
+	const struct cpa_h5_column *columns, int ncolumns), )
 
 #endif

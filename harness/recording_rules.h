@@ -9,6 +9,7 @@
  *   recording_config.c how the run was set up
  *   recording_write_ranks.c  both, written
  *   recording_part.c   what one rank recorded alone; recording_merge.c joins such parts
+ *   recording_events.c what ranks issued
  *   recording_guard.c  a child process that looks first
  *   recording_scan.c   element values, and small helpers of all
  */
@@ -179,6 +180,10 @@ void cpa_recording_write_config(struct cpa_h5 *file, const char *where,
 	const struct cpa_recorded_config *config);
 /* config and ranks/ of a call that is being written at `where`.  False: out of memory. */
 bool cpa_recording_write_ranks(struct cpa_h5 *file, const char *where, const struct cpa_recorded_run *run);
+/* The records of events, if there are any. */
+enum cpa_status cpa_recording_events(struct cpa_recording *recording, struct cpa_recording_entry *entry,
+	struct cpa_error *error);
+bool cpa_recording_write_events(struct cpa_h5 *file, const char *where, const struct cpa_recorded_run *run);
 /* config; world 0: the number of ranks is not known. */
 enum cpa_status cpa_recording_config(struct cpa_recording *recording, struct cpa_recording_entry *entry,
 	int64_t world, struct cpa_error *error);

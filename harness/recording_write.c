@@ -283,6 +283,20 @@ static enum cpa_status check(const char *call, const struct cpa_problem *problem
 	return cpa_problem_check(problem, error);
 }
 
+static void write_positions(struct cpa_h5 *file, const char *call, const struct cpa_problem *p,
+	const struct cpa_recorded_run *run)
+{
+	char where[CPA_H5_WHERE];
+
+	if (!run || !run->positions)
+		return;
+	cpa_recording_join(where, call, '/', "positions");
+	cpa_h5_write_integers(file, where, p->Sq, run->positions);
+	cpa_h5_write_double(file, where, "rope_base", run->rope->base);
+	cpa_h5_write_string(file, where, "rope_pairs",
+		run->rope->pairs == CPA_ROPE_HALF ? "half" : "interleaved");
+}
+
 enum cpa_status cpa_recording_write_run(const char *path, const char *call,
 	const struct cpa_problem *problem, const void *const data[5], const struct cpa_recorded_run *run,
 	const char *source, struct cpa_error *error)
@@ -302,8 +316,10 @@ enum cpa_status cpa_recording_write_run(const char *path, const char *call,
 		return status;
 	snprintf(where, sizeof where, "/calls/%s", call);
 	if (write_call(file, where, problem, data, source) &&
-	    (!run || run->world == 0 || cpa_recording_write_ranks(file, where, run))) {
+	    (!run || run->world == 0 || cpa_recording_write_ranks(file, where, run)) &&
+	    (!run || run->nevents == 0 || cpa_recording_write_events(file, where, run))) {
 		write_guidance(file, where, guidance);
+		write_positions(file, where, problem, run);
 		status = cpa_h5_image(file, &image, &nbytes, error);
 	} else {
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for a recording");

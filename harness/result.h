@@ -21,6 +21,7 @@ struct cpa_deviation {
 
 struct cpa_check_part;
 struct cpa_diagnosis;
+struct cpa_hang;
 struct cpa_peer_answer;
 struct cpa_result {
 	const char *file, *call;            /* borrowed; file NULL for --problem */
@@ -42,6 +43,7 @@ struct cpa_result {
 	bool has_proof, proved;             /* plan */
 	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
 	const struct cpa_diagnosis *diagnosis; /* diagnose: of the first part of a call; borrowed */
+	const struct cpa_hang *hang;        /* diagnose: of the events of a call; borrowed; NULL: none */
 	const struct cpa_peer_answer *as;   /* plan --as: of that system; borrowed; NULL: none */
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
 	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */

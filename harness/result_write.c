@@ -10,6 +10,7 @@
 
 #include "harness/check_report.h"
 #include "harness/commands.h"
+#include "harness/diagnose_events.h"
 #include "harness/diagnose_report.h"
 #include "harness/guidance.h"
 #include "harness/json.h"
@@ -365,6 +366,8 @@ static void put_result(
 		cpa_check_put_json(json, r);
 	if (r->diagnosis)
 		cpa_diagnosis_put_json(json, r->diagnosis);
+	if (r->hang)
+		cpa_hang_put_json(json, r->hang);
 	cpa_json_end_object(json);
 }
 

@@ -393,7 +393,7 @@ static void what_ranks_held_reads_back(void **state)
 		{{0, "o", CPA_DTYPE_FP32, 2, 6, 2, 3, batches, even, heads}, data},
 		{{0, "lse", CPA_DTYPE_FP32, 2, 6, 2, 1, batches, even, heads}, data},
 		{{2, "o", CPA_DTYPE_FP32, 2, 3, 2, 3, batches, odd, heads}, data}};
-	const struct cpa_recorded_run run = {&config, 3, parts, 3, NULL};
+	const struct cpa_recorded_run run = {.config = &config, .world = 3, .parts = parts, .nparts = 3};
 	const void *const tensors[5] = {data, data, data, NULL, NULL};
 	struct cpa_recording *recording;
 	const struct cpa_call *call;
