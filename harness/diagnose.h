@@ -46,6 +46,7 @@ struct cpa_suspect {
 	/* Keys of each block: of replicated keys block_keys[0 .. block_start[0]), of ring rank r
 	 * those from block_start[r] to block_start[r+1].   [R + 1] [Skv] */
 	int64_t *block_start, *block_keys;
+	struct cpa_places *places; /* the same for other cuts: diagnose_take.h */
 	double *work; /* [Skv + 4 Dv] scratch */
 	struct cpa_arena arena;
 };
@@ -156,8 +157,10 @@ struct cpa_hypothesis {
 /* Each table ends with a class of NULL. */
 extern const struct cpa_hypothesis cpa_hypotheses_merging[]; /* A */
 extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B */
-extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C */
-extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* D */
+extern const struct cpa_hypothesis cpa_hypotheses_order[]; /* C01 to C08 */
+extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C08 to C12 */
+extern const struct cpa_hypothesis cpa_hypotheses_heads[]; /* D01, D05 to D08 */
+extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* other D */
 extern const struct cpa_hypothesis cpa_hypotheses_groups[]; /* E */
 extern const struct cpa_hypothesis cpa_hypotheses_buffers[]; /* F */
 extern const struct cpa_hypothesis cpa_hypotheses_branches[]; /* H */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/diagnose.h"
+#include "harness/diagnose_take.h"
 
 enum { MOST_ROWS = 512, MOST_WORST = 96 };
 
@@ -115,7 +115,8 @@ static enum cpa_status lay_out(struct cpa_suspect *s, struct cpa_error *error)
 		return no_memory(error);
 	map_tokens(s);
 	list_blocks(s);
-	return CPA_OK;
+	cpa_places_init(s);
+	return s->arena.failed ? no_memory(error) : CPA_OK;
 }
 
 /* ---- rows ---- */
