@@ -28,31 +28,53 @@ struct fit {
 	bool touched; /* some wrong row is predicted otherwise than right */
 };
 
+/* How far apart, in bounds; of a row that sees nothing the bound is 0. */
+static double in_bounds(double x, double y, double bound)
+{
+	if (x == y)
+		return 0.0;
+	return isinf(x) || isinf(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
+}
+
 static void add_difference(
 	struct fit *fit, double observed, double want, double predicted, double bound)
 {
-	double before = (observed - want) / bound, after = (observed - predicted) / bound;
+	double before = in_bounds(observed, want, bound),
+	       after = in_bounds(observed, predicted, bound);
 
-	if (isinf(observed) || isinf(want) || isinf(predicted)) {
-		before = cpa_lse_error(observed, want) == 0.0 ? 0.0 : 1e3;
-		after = observed == predicted ? 0.0 : 1e3;
-	}
 	fit->before += before * before;
 	fit->after += after * after;
-	if (!(fabs(after) <= fit->residual))
-		fit->residual = isnan(after) ? INFINITY : fabs(after);
+	if (!(after <= fit->residual))
+		fit->residual = isnan(after) ? INFINITY : after;
+}
+
+/* A row that is no longer what it was has the accuracy of the others, not its own: it may have
+ * seen one key, or none, and see many now. */
+static struct cpa_bound bound_of(const struct cpa_suspect *s, const struct cpa_suspect_row *row,
+	const double *o, double lse)
+{
+	const struct cpa_bound *own = &row->bound;
+	bool same = fabs(lse - row->truth->lse) <= own->lse || isnan(lse);
+
+	for (int64_t d = 0; same && d < s->problem->Dv; d++)
+		same = fabs(o[d] - row->want[d]) <= own->o_abs + own->o_rel * fabs(o[d]);
+	return same ? *own
+		    : (struct cpa_bound){.o_abs = fmax(own->o_abs, s->loosest.o_abs),
+			      .o_rel = fmax(own->o_rel, s->loosest.o_rel),
+			      .lse = fmax(own->lse, s->loosest.lse)};
 }
 
 static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis *it,
 	const struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
 {
+	struct cpa_bound bound = bound_of(s, row, o, lse);
+
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],
-			row->bound.o_abs +
-				row->bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
+			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
 	if (!isnan(row->lse))
 		add_difference(fit, row->lse, row->truth->lse, lse,
-			fmax(row->bound.lse, 0x1p-24 * fabs(lse)));
+			fmax(bound.lse, 0x1p-24 * fabs(lse)));
 	fit->nrows++;
 }
 

@@ -42,6 +42,7 @@ struct cpa_suspect {
 	int64_t *nqueries, *nkeys; /* [R U] tokens held, padding not counted */
 	struct cpa_suspect_row *rows; /* [nrows] worst first, then right ones */
 	int nrows, nwrong;
+	struct cpa_bound loosest; /* of all rows, each member */
 	bool has_lse;
 	/* Keys of each block: of replicated keys block_keys[0 .. block_start[0]), of ring rank r
 	 * those from block_start[r] to block_start[r+1].   [R + 1] [Skv] */

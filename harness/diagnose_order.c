@@ -31,9 +31,9 @@ static const char *const level_names[] = {
 /* ---- by local places ---- */
 
 enum { LOCAL_INTERVALS, LOCAL_EVERYTHING, NSCOPES };
-enum { BOTH_LOCAL, STRICTLY_LOCAL, NLOCALS };
+enum { AS_GIVEN, STRICTLY, LATER_SKIPPED, NLOCALS };
 
-/* unknown: level, scope, whether the offset is lost, strict */
+/* unknown: level, scope, whether the offset is lost, how causal order goes */
 static void local_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
 	const struct cpa_rule *rule = &s->problem->rule;
@@ -52,6 +52,8 @@ static bool take_local(const struct cpa_take *take, int64_t i, struct cpa_taken 
 
 	if (kv->shard[i] < 0)
 		return true;
+	if (take->unknown[3] == LATER_SKIPPED && kv->shard[i] > q->shard[take->t])
+		return false;
 	x->id = kv->index[i];
 	x->t = q->index[take->t];
 	if (take->unknown[1] == LOCAL_EVERYTHING) {
@@ -71,7 +73,7 @@ static bool predict_local(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	take.key = take_local;
 	if (unknown[2])
 		take.rule.offset = 0;
-	take.rule.offset -= unknown[3] == STRICTLY_LOCAL;
+	take.rule.offset -= unknown[3] == STRICTLY;
 	return cpa_take_run(&take, o, lse);
 }
 
@@ -82,7 +84,9 @@ static void describe_local(const struct cpa_suspect *s, struct cpa_finding *f)
 		"%s is masked by places in the %s, of queries and keys alike%s%s",
 		f->unknown[1] == LOCAL_EVERYTHING ? "everything" : "the order",
 		level_names[f->unknown[0]],
-		f->unknown[3] == STRICTLY_LOCAL ? ", the diagonal left out" : "",
+		f->unknown[3] == STRICTLY	   ? ", the diagonal left out"
+			: f->unknown[3] == LATER_SKIPPED ? ", and later blocks are skipped"
+							 : "",
 		f->unknown[2] ? ", the offset lost" : "");
 }
 

@@ -258,6 +258,9 @@ static enum cpa_status choose(struct sampling *m, const struct cpa_suspect_row *
 		if (o)
 			memcpy(row->o, o, (size_t)s->problem->Dv * sizeof *o);
 		s->nwrong += row->wrong;
+		s->loosest.o_abs = fmax(s->loosest.o_abs, row->bound.o_abs);
+		s->loosest.o_rel = fmax(s->loosest.o_rel, row->bound.o_rel);
+		s->loosest.lse = fmax(s->loosest.lse, row->bound.lse);
 		s->has_lse |= !isnan(row->lse);
 	}
 	return CPA_OK;
