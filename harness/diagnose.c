@@ -150,6 +150,24 @@ static int compare_findings(const void *a, const void *b)
 	return (x->residual > y->residual) - (x->residual < y->residual);
 }
 
+/* Of findings that say the same, by other values of what is unknown, the best stays. */
+static int drop_repeated(struct cpa_finding *list, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		int k = 0;
+
+		while (k < kept &&
+			(strcmp(list[k].class, list[i].class) != 0 ||
+				strcmp(list[k].text, list[i].text) != 0))
+			k++;
+		if (k == kept)
+			list[kept++] = list[i];
+	}
+	return kept;
+}
+
 /* Of one class only the best values of the unknowns, unless others explain as much in another
  * place. */
 static int count_ties(const struct cpa_finding *findings, int n)
@@ -181,6 +199,7 @@ enum cpa_status cpa_diagnose(struct cpa_suspect *s, struct cpa_finding **finding
 	if (s->arena.failed)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
 	qsort(list, (size_t)found, sizeof *list, compare_findings);
+	found = drop_repeated(list, found);
 	*findings = list;
 	*n = found;
 	*nties = count_ties(list, found);

@@ -206,14 +206,22 @@ static bool misread(const struct array *a, bool outermost, int64_t *token, int64
 	return true;
 }
 
-/* unknown: operand, axis, level, direction */
+/* A block that was received was made contiguous by then, or only then loses its strides. */
+enum { ALL_BLOCKS, OWN_OTHERWISE, OWN_ONLY, OTHERS_ONLY, NWHERE };
+static const char *const where_names[] = {
+	"", ", in the own block the other way", ", in the own block", ", in blocks of others"};
+
+/* unknown: operand, axis, level, direction and where */
 static bool take_strides(const struct cpa_take *take, int64_t i, struct cpa_taken *x)
 {
 	const int64_t *u = take->unknown;
+	int64_t where = u[3] / 2, outside = u[3] % 2;
+	bool own = where == ALL_BLOCKS || cpa_take_own(take->s, take->t, i);
 	struct array a = array_of(take->s, true, u[1], u[2], i, take->h);
 	int64_t token = i, other = u[1] == AXIS_BATCH ? x->b : x->kv;
 
-	if (!misread(&a, u[3], &token, &other))
+	if (where == (own ? OTHERS_ONLY : OWN_ONLY) ||
+		!misread(&a, outside != (own && where == OWN_OTHERWISE), &token, &other))
 		return true;
 	if (u[0] != OF_V) {
 		x->j = token;
@@ -298,6 +306,7 @@ static void key_strides_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
 	row_strides_unknowns(s, n);
 	n[0] = OF_Q;
+	n[3] = s->R > 1 ? 2 * NWHERE : 2;
 }
 
 static const char *axis_name(const struct cpa_finding *f)
@@ -309,8 +318,9 @@ static void describe_key_strides(const struct cpa_suspect *s, struct cpa_finding
 {
 	(void)s;
 	snprintf(f->text, sizeof f->text,
-		"strides of %s are ignored: its %s lie %s its tokens (in a %s)",
-		operand_names[f->unknown[0]], axis_name(f), f->unknown[3] ? "outside" : "inside",
+		"strides of %s are ignored: its %s lie %s its tokens%s (by %s)",
+		operand_names[f->unknown[0]], axis_name(f),
+		f->unknown[3] % 2 ? "outside" : "inside", where_names[f->unknown[3] / 2],
 		level_names[f->unknown[2]]);
 }
 
@@ -434,7 +444,7 @@ static void describe_places(const struct cpa_suspect *s, struct cpa_finding *f)
 #define DIGITS "V = digits of batch, token and head"
 
 const struct cpa_hypothesis cpa_hypotheses_layout[] = {
-	{"D02", "rows are strided", DIGITS, has_ranks, strided_unknowns, predict_strided,
+	{"D02", "rows are strided", DIGITS, has_ulysses, strided_unknowns, predict_strided,
 		describe_strided, false, false},
 	{"D02", "rows are reversed", DIGITS, has_ulysses, level_unknowns, predict_reversed,
 		describe_reversed, false, false},

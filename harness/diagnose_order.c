@@ -66,9 +66,10 @@ static bool take_local(const struct cpa_take *take, int64_t i, struct cpa_taken 
 static bool predict_local(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const int64_t *unknown, double *o, double *lse)
 {
+	const struct cpa_places_of *q = cpa_places(s, CPA_SIDE_Q, unknown[0]);
 	struct cpa_take take = cpa_take_right(s, row, unknown);
 
-	if (cpa_places(s, CPA_SIDE_Q, unknown[0])->shard[row->t] < 0)
+	if (q->n < 2 || q->shard[row->t] < 0)
 		return false;
 	take.key = take_local;
 	if (unknown[2])
@@ -144,11 +145,6 @@ static void describe_unmasked(const struct cpa_suspect *s, struct cpa_finding *f
 static bool has_causal_ring(const struct cpa_suspect *s)
 {
 	return s->R > 1 && s->problem->rule.causal;
-}
-
-static bool has_causal(const struct cpa_suspect *s)
-{
-	return s->problem->rule.causal;
 }
 
 /* ---- C04: by the places of another order ---- */
@@ -245,7 +241,8 @@ static bool predict_put_back(struct cpa_suspect *s, struct cpa_suspect_row *row,
 
 static void put_back_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
-	n[0] = s->R * s->U > 1 ? CPA_NLEVELS : 1;
+	(void)s;
+	n[0] = CPA_NLEVELS;
 	n[1] = NBACKS;
 	n[2] = 2;
 }
@@ -264,9 +261,10 @@ static void describe_put_back(const struct cpa_suspect *s, struct cpa_finding *f
 			f->unknown[2] ? "" : ", the other way");
 }
 
-static bool has_ranks(const struct cpa_suspect *s)
+/* In a group without a ring it is D02. */
+static bool has_ring(const struct cpa_suspect *s)
 {
-	return s->R * s->U > 1;
+	return s->R > 1;
 }
 
 /* ---- C06, C07, B07: the diagonal ---- */
@@ -331,7 +329,7 @@ static bool predict_corner(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	int shard = q->shard[row->t];
 	int64_t at;
 
-	if (shard < 0)
+	if (q->n < 2 || shard < 0)
 		return false;
 	at = q->index[row->t];
 	if (unknown[1])
@@ -358,9 +356,10 @@ enum { MOST_SHIFT = 64 };
 static bool predict_prefix(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const int64_t *unknown, double *o, double *lse)
 {
-	int64_t shift = unknown[0] / 2 + 2;
+	int64_t shift = unknown[0] % 2 ? unknown[0] / 2 + 2 : -(unknown[0] / 2 + 2);
 
-	return predict_shift(s, row, unknown[0] % 2 ? shift : -shift, o, lse);
+	/* Without any offset it is C07. */
+	return shift != -s->problem->rule.offset && predict_shift(s, row, shift, o, lse);
 }
 
 static void prefix_unknowns(const struct cpa_suspect *s, int64_t *n)
@@ -396,11 +395,11 @@ const struct cpa_hypothesis cpa_hypotheses_order[] = {
 		local_unknowns, predict_local, describe_local, false, false},
 	{"C02", "future blocks are not skipped", READING, has_causal_ring, unmasked_unknowns,
 		predict_unmasked, describe_unmasked, false, false},
-	{"C03", "the own block is not masked by causal order", READING, has_causal, NULL,
+	{"C03", "the own block is not masked by causal order", READING, has_causal_ring, NULL,
 		predict_own_unmasked, NULL, false, false},
 	{"C04", "the order of data and that of the mask differ", READING, has_order,
 		order_unknowns, predict_order, describe_order, false, false},
-	{"C05", "rows of o are not put back into order", "V = a token's own number", has_ranks,
+	{"C05", "rows of o are not put back into order", "V = a token's own number", has_ring,
 		put_back_unknowns, predict_put_back, describe_put_back, false, false},
 	{"C06", "the diagonal is off by one", READING, has_diagonal, two_unknowns,
 		predict_off_by_one, describe_off_by_one, false, false},

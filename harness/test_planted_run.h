@@ -322,23 +322,29 @@ static inline struct verdict judge_file(const char *file)
 
 enum outcome { NAMED, TIED, MISSED, MISNAMED, UNSEEN, NOUTCOMES };
 
-static inline enum outcome outcome_of(const struct verdict *v, const char *class)
+/* Classes that it ties with are added to others [256]. */
+static inline enum outcome outcome_of(
+	const struct verdict *v, const char *class, char *others)
 {
+	enum outcome outcome = MISNAMED;
+
 	const struct cpa_diagnosis *d = v->diagnosis;
 
 	if (!v->wrong)
 		return UNSEEN;
 	if (d->n == 0)
 		return MISSED;
-	for (int i = 0; i < d->nties; i++)
+	for (int i = 0; i < d->nties && outcome == MISNAMED; i++)
 		if (strcmp(d->findings[i].class, class) == 0 &&
-			strstr(d->findings[i].text, now.says)) {
-			for (int j = 0; j < d->nties; j++)
-				if (strcmp(d->findings[j].class, class) != 0)
-					return TIED;
-			return NAMED;
+			strstr(d->findings[i].text, now.says))
+			outcome = NAMED;
+	for (int i = 0; i < d->nties && outcome != MISNAMED; i++)
+		if (strcmp(d->findings[i].class, class) != 0) {
+			outcome = TIED;
+			if (!strstr(others, d->findings[i].class) && strlen(others) < 240)
+				sprintf(others + strlen(others), " %s", d->findings[i].class);
 		}
-	return MISNAMED;
+	return outcome;
 }
 
 #endif

@@ -93,6 +93,8 @@ struct scene {
 #define RINGS "41 22 31"
 #define ALL "41 14 22 31"
 
+static char others[256]; /* classes that the scene ties with */
+
 static const struct scene scenes[] = {
 	{"B01", "zero pads counted", ALL, UNEVEN, NULL, spoil_pads_of_zeros, NULL, NULL},
 	{"B02", "stale pads counted", RINGS, UNEVEN, NULL, spoil_pads_of_first_rows, NULL, NULL},
@@ -120,7 +122,7 @@ static const struct scene scenes[] = {
 	{"C02", "others not masked", RINGS, CAUSAL, NULL, spoil_unmasked_others, NULL, NULL},
 	{"C02", "others not masked, striped", RINGS, CAUSAL | STRIPED, NULL, spoil_unmasked_others,
 		NULL, NULL},
-	{"C03", "own block not masked", ALL, CAUSAL, NULL, spoil_unmasked_own, NULL, NULL},
+	{"C03", "own block not masked", RINGS, CAUSAL, NULL, spoil_unmasked_own, NULL, NULL},
 	{"C04", "zigzag data, natural mask", RINGS, CAUSAL | ZIGZAG, number_naturally,
 		spoil_listed_ids, NULL, "contiguous"},
 	{"C04", "striped data, natural mask", RINGS, CAUSAL | STRIPED, number_naturally,
@@ -161,7 +163,7 @@ static const struct scene scenes[] = {
 	{"C12", "no scale", ALL, SCALE, NULL, spoil_no_scale, NULL, "scale is 1 "},
 	{"D01", "heads folded", "14 22", MANY_HEADS, NULL, NULL, move_folded_heads, NULL},
 	{"D01", "heads reversed", "14 22", MANY_HEADS, NULL, spoil_reversed_heads, NULL, NULL},
-	{"D02", "rows strided", ALL, 0, NULL, NULL, move_strided_rows, NULL},
+	{"D02", "rows strided", "14 22", 0, NULL, NULL, move_strided_rows, NULL},
 	{"D02", "rows reversed", "14 22", 0, NULL, spoil_reversed_rows, NULL, NULL},
 	{"D03", "batch items mixed", ALL, 0, NULL, spoil_mixed_batch, NULL, "k and v"},
 	{"D03", "values of the other item", ALL, 0, NULL, spoil_values_of_other_item, NULL, "v is"},
@@ -257,7 +259,7 @@ static enum outcome plant(
 		it->move();
 	record_run(path, seed % 4 != 3);
 	v = judge_file(path);
-	outcome = outcome_of(&v, it->class);
+	outcome = outcome_of(&v, it->class, others);
 	if (!faulty && (v.wrong || v.diagnosis->n > 0))
 		fail_msg("%s %dx%d: a right run is called %s", text, R, U,
 			v.diagnosis->n ? v.diagnosis->findings[0].text : "wrong");
@@ -292,9 +294,10 @@ static void a_planted_fault_is_named(void **state)
 	for (int i = 0; i < NSCENES; i++) {
 		int n[NOUTCOMES] = {0};
 
+		others[0] = '\0';
 		plant_everywhere(&scenes[i], n);
-		print_message("%s %-32s %6d %6d %6d %6d %6d\n", scenes[i].class, scenes[i].what,
-			n[NAMED], n[TIED], n[MISSED], n[MISNAMED], n[UNSEEN]);
+		print_message("%s %-32s %6d %6d %6d %6d %6d %s\n", scenes[i].class, scenes[i].what,
+			n[NAMED], n[TIED], n[MISSED], n[MISNAMED], n[UNSEEN], others);
 		for (int k = 0; k < NOUTCOMES; k++)
 			total[k] += n[k];
 		seen = n[NAMED] + n[TIED] + n[MISSED] + n[MISNAMED];
