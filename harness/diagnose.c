@@ -48,24 +48,25 @@ static void add_difference(
 		fit->residual = isnan(after) ? INFINITY : after;
 }
 
-/* A row that is no longer what it was has the accuracy of the others, not its own: it may have
- * seen one key, or none, and see many now. */
-static struct cpa_bound bound_of(const struct cpa_suspect *s, const struct cpa_suspect_row *row,
+/* As it is, where the prediction is the row itself. */
+static struct cpa_bound bound_of(const struct cpa_suspect *s, struct cpa_suspect_row *row,
 	const double *o, double lse)
 {
-	const struct cpa_bound *own = &row->bound;
+	const struct cpa_bound *own = &row->bound, *open;
 	bool same = fabs(lse - row->truth->lse) <= own->lse || isnan(lse);
 
 	for (int64_t d = 0; same && d < s->problem->Dv; d++)
 		same = fabs(o[d] - row->want[d]) <= own->o_abs + own->o_rel * fabs(o[d]);
-	return same ? *own
-		    : (struct cpa_bound){.o_abs = fmax(own->o_abs, s->loosest.o_abs),
-			      .o_rel = fmax(own->o_rel, s->loosest.o_rel),
-			      .lse = fmax(own->lse, s->loosest.lse)};
+	if (same)
+		return *own;
+	open = cpa_suspect_open_bound(s, row);
+	return (struct cpa_bound){.o_abs = fmax(own->o_abs, open->o_abs),
+		.o_rel = fmax(own->o_rel, open->o_rel),
+		.lse = fmax(own->lse, open->lse)};
 }
 
 static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis *it,
-	const struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
+	struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
 {
 	struct cpa_bound bound = bound_of(s, row, o, lse);
 

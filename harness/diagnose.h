@@ -27,6 +27,8 @@ struct cpa_suspect_row {
 	bool wrong; /* o or lse is beyond its bound */
 	double ratio; /* the larger error over bound */
 	struct cpa_range keys; /* that the row sees by interval */
+	struct cpa_bound open; /* if the row saw every key; made when first asked for */
+	bool has_open;
 	double *scores; /* [Skv] scale q.k of its key head, no mask; made when first asked for */
 };
 
@@ -42,7 +44,7 @@ struct cpa_suspect {
 	int64_t *nqueries, *nkeys; /* [R U] tokens held, padding not counted */
 	struct cpa_suspect_row *rows; /* [nrows] worst first, then right ones */
 	int nrows, nwrong;
-	struct cpa_bound loosest; /* of all rows, each member */
+	struct cpa_bound_run run; /* what bounds are made by */
 	bool has_lse;
 	/* Keys of each block: of replicated keys block_keys[0 .. block_start[0]), of ring rank r
 	 * those from block_start[r] to block_start[r+1].   [R + 1] [Skv] */
@@ -62,6 +64,10 @@ double cpa_suspect_score(const struct cpa_suspect *s, int64_t b, int64_t t, int6
 	int64_t b_k, int64_t j, int64_t kv);
 /* The row's own scores, [Skv]. */
 const double *cpa_suspect_scores(struct cpa_suspect *s, struct cpa_suspect_row *row);
+/* Bounds of the row if no rule hid a key from it: what a row that a fault lets see other keys is
+ * judged by, as its own may have seen one key, or none. */
+const struct cpa_bound *cpa_suspect_open_bound(
+	const struct cpa_suspect *s, struct cpa_suspect_row *row);
 /* The score with everything that rule says: -inf where key j is not seen by query (b, t, h). */
 double cpa_suspect_masked(const struct cpa_suspect *s, const struct cpa_rule *rule, double score,
 	int64_t b, int64_t t, int64_t h, int64_t j);

@@ -258,9 +258,6 @@ static enum cpa_status choose(struct sampling *m, const struct cpa_suspect_row *
 		if (o)
 			memcpy(row->o, o, (size_t)s->problem->Dv * sizeof *o);
 		s->nwrong += row->wrong;
-		s->loosest.o_abs = fmax(s->loosest.o_abs, row->bound.o_abs);
-		s->loosest.o_rel = fmax(s->loosest.o_rel, row->bound.o_rel);
-		s->loosest.lse = fmax(s->loosest.lse, row->bound.lse);
 		s->has_lse |= !isnan(row->lse);
 	}
 	return CPA_OK;
@@ -295,9 +292,8 @@ enum cpa_status cpa_suspect_init(struct cpa_suspect *s, const struct cpa_checked
 	*s = (struct cpa_suspect){.checked = checked, .problem = &checked->call->problem};
 	cpa_arena_init(&s->arena);
 	enum cpa_status status = lay_out(s, error);
-	struct cpa_bound_run run = cpa_check_bound(
-		checked, 0, rules->arithmetic, rules->partials);
-	struct sampling m = {.s = s, .run = &run};
+	s->run = cpa_check_bound(checked, 0, rules->arithmetic, rules->partials);
+	struct sampling m = {.s = s, .run = &s->run};
 	int share = s->W > 0 ? MOST_ROWS / s->W : 0;
 	share = share < MOST_WORST + 32 ? MOST_WORST + 32 : share;
 	s->rows = make(s, (int64_t)s->W * share, sizeof *s->rows);

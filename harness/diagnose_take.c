@@ -201,3 +201,32 @@ int cpa_take_heads(const struct cpa_suspect *s, int64_t h, int64_t *bounds)
 	}
 	return u;
 }
+
+const struct cpa_bound *cpa_suspect_open_bound(
+	const struct cpa_suspect *s, struct cpa_suspect_row *row)
+{
+	const struct cpa_tensors *x = &s->checked->tensors;
+	struct cpa_problem open = *s->problem;
+	struct cpa_bound_run run = s->run;
+	struct cpa_ref_head *head = NULL;
+	struct cpa_error error;
+	double *o = s->work, *p = s->work + open.Dv;
+
+	if (row->has_open)
+		return &row->open;
+	row->has_open = true;
+	row->open = row->bound; /* out of memory: no looser */
+	open.rule = (struct cpa_rule){.sink = s->problem->rule.sink};
+	if (cpa_ref_head_create(&open, cpa_view_bshd(x->k, open.dtype, open.Skv, open.Hkv, open.D),
+		    cpa_view_bshd(x->v, open.dtype, open.Skv, open.Hkv, open.Dv), row->b,
+		    kv_head(&open, row->h), &head, &error) == CPA_OK) {
+		struct cpa_row all;
+
+		cpa_ref_row(head, cpa_view_bshd(x->q, open.dtype, open.Sq, open.Hq, open.D), row->h,
+			row->t, o, &all, p);
+		run.problem = &open;
+		cpa_bound_row(&run, &all, 0.0, &row->open); /* the norm counts for soft ones only */
+	}
+	cpa_ref_head_destroy(head);
+	return &row->open;
+}

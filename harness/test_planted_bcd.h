@@ -47,6 +47,39 @@ static inline void spoil_pads_of_first_rows(struct call *call)
 		append_keys(call, 0, longest - call->attend.nk);
 }
 
+/* One slot for all hops: a short block leaves the end of the block before it. */
+static inline void spoil_left_in_slot(struct call *call)
+{
+	int64_t nb = call->attend.batches.end - call->attend.batches.start, nh = nkv_heads(call),
+		nk = call->attend.nk, D = now.problem.D;
+	int own = query_ring(call), r = key_ring(call), hop = (own - r + now.R) % now.R;
+	const struct cpa_spans *blocks = now.ranks.partition->kv_block;
+	int64_t before = -1;
+
+	/* Lengths differ by one: hop h is on block own - h. */
+	for (int h = hop - 1; h >= 0 && before < 0; h--) {
+		const struct cpa_spans *block = &blocks[(own - h + now.R) % now.R];
+
+		if (cpa_spans_ntokens(block) > nk)
+			before = cpa_spans_token(block, nk);
+	}
+	if (before < 0)
+		return;
+	append_keys(call, 0, 1);
+	for (int64_t i = 0; i < nb * nh * D; i++)
+		for (int tensor = 1; tensor < 3; tensor++) {
+			const struct cpa_array *to =
+				tensor == 1 ? &call->attend.k : &call->attend.v;
+			int64_t b = call->attend.batches.start + i / D / nh,
+				h = call->attend.kv_first + i / D % nh;
+
+			cpa_store(to->dtype, to->data, nk * to->token + i,
+				cpa_load(to->dtype, now.data[tensor],
+					((b * now.problem.Skv + before) * now.problem.Hkv + h) *
+							D + i % D));
+		}
+}
+
 /* Empty shards are met with the own block. */
 static inline void spoil_empty_blocks(struct call *call)
 {
@@ -393,6 +426,18 @@ static inline struct source transposed_value(struct source x)
 static inline void spoil_transposed_values(struct call *call)
 {
 	call->attend.v = take_source(call, 2, transposed_value);
+}
+
+/* Heads of ulysses rank u are served by key head u mod Hkv. */
+static inline struct source key_head_of_rank(struct source x)
+{
+	x.head = x.head / (now.problem.Hkv / now.U) % now.problem.Hkv;
+	return x;
+}
+
+static inline void spoil_key_head_of_rank(struct call *call)
+{
+	from_elsewhere(call, key_head_of_rank);
 }
 
 /* Two ranks of equal size, by seed. */
