@@ -428,18 +428,6 @@ static inline void spoil_transposed_values(struct call *call)
 	call->attend.v = take_source(call, 2, transposed_value);
 }
 
-/* Heads of ulysses rank u are served by key head u mod Hkv. */
-static inline struct source key_head_of_rank(struct source x)
-{
-	x.head = x.head / (now.problem.Hkv / now.U) % now.problem.Hkv;
-	return x;
-}
-
-static inline void spoil_key_head_of_rank(struct call *call)
-{
-	from_elsewhere(call, key_head_of_rank);
-}
-
 /* Two ranks of equal size, by seed. */
 static inline void list_swapped(void)
 {
