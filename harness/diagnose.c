@@ -16,8 +16,8 @@ static const double least_explained = 0.9;
 enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
-	cpa_hypotheses_lengths, cpa_hypotheses_order, cpa_hypotheses_masks,
-	cpa_hypotheses_heads, cpa_hypotheses_layout, cpa_hypotheses_groups,
+	cpa_hypotheses_lengths, cpa_hypotheses_chunks, cpa_hypotheses_order,
+	cpa_hypotheses_masks, cpa_hypotheses_heads, cpa_hypotheses_layout, cpa_hypotheses_groups,
 	cpa_hypotheses_buffers, cpa_hypotheses_branches};
 
 /* Sums over rows, in units of the bounds. */

@@ -85,7 +85,7 @@ static void describe_local(const struct cpa_suspect *s, struct cpa_finding *f)
 		"%s is masked by places in the %s, of queries and keys alike%s%s",
 		f->unknown[1] == LOCAL_EVERYTHING ? "everything" : "the order",
 		level_names[f->unknown[0]],
-		f->unknown[3] == STRICTLY	   ? ", the diagonal left out"
+		f->unknown[3] == STRICTLY		 ? ", the diagonal left out"
 			: f->unknown[3] == LATER_SKIPPED ? ", and later blocks are skipped"
 							 : "",
 		f->unknown[2] ? ", the offset lost" : "");

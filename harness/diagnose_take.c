@@ -131,10 +131,10 @@ bool cpa_take_run(const struct cpa_take *take, double *o, double *lse)
 
 		if ((take->key && !take->key(take, i, &x)) || !is_seen(take, &x, &seen))
 			continue;
-		double mask = added(&x);
+		double mask = added(&x) + x.add;
 		if (mask == -INFINITY)
 			continue;
-		double weight = join(&sum, score(take, &x) * x.factor + x.add + mask);
+		double weight = join(&sum, score(take, &x) * x.factor + mask);
 		if (x.v < 0 || weight == 0.0)
 			continue;
 		cpa_suspect_value(s, x.v_b, x.v, x.v_kv, v);
@@ -217,15 +217,17 @@ const struct cpa_bound *cpa_suspect_open_bound(
 	row->has_open = true;
 	row->open = row->bound; /* out of memory: no looser */
 	open.rule = (struct cpa_rule){.sink = s->problem->rule.sink};
-	if (cpa_ref_head_create(&open, cpa_view_bshd(x->k, open.dtype, open.Skv, open.Hkv, open.D),
+	if (cpa_ref_head_create(&open,
+		    cpa_view_bshd(x->k, open.dtype, open.Skv, open.Hkv, open.D),
 		    cpa_view_bshd(x->v, open.dtype, open.Skv, open.Hkv, open.Dv), row->b,
 		    kv_head(&open, row->h), &head, &error) == CPA_OK) {
 		struct cpa_row all;
 
-		cpa_ref_row(head, cpa_view_bshd(x->q, open.dtype, open.Sq, open.Hq, open.D), row->h,
-			row->t, o, &all, p);
+		cpa_ref_row(head, cpa_view_bshd(x->q, open.dtype, open.Sq, open.Hq, open.D),
+			row->h, row->t, o, &all, p);
 		run.problem = &open;
-		cpa_bound_row(&run, &all, 0.0, &row->open); /* the norm counts for soft ones only */
+		cpa_bound_row(
+			&run, &all, 0.0, &row->open); /* the norm counts for soft ones only */
 	}
 	cpa_ref_head_destroy(head);
 	return &row->open;

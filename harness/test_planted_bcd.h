@@ -68,15 +68,16 @@ static inline void spoil_left_in_slot(struct call *call)
 	append_keys(call, 0, 1);
 	for (int64_t i = 0; i < nb * nh * D; i++)
 		for (int tensor = 1; tensor < 3; tensor++) {
-			const struct cpa_array *to =
-				tensor == 1 ? &call->attend.k : &call->attend.v;
+			const struct cpa_array *to = tensor == 1 ? &call->attend.k
+								 : &call->attend.v;
 			int64_t b = call->attend.batches.start + i / D / nh,
 				h = call->attend.kv_first + i / D % nh;
 
 			cpa_store(to->dtype, to->data, nk * to->token + i,
 				cpa_load(to->dtype, now.data[tensor],
 					((b * now.problem.Skv + before) * now.problem.Hkv + h) *
-							D + i % D));
+							D +
+						i % D));
 		}
 }
 
@@ -177,7 +178,8 @@ static inline void spoil_floored_keys(struct call *call)
 /* Each rank takes the first S / P of its tokens for all. */
 static inline void spoil_floored_shards(struct call *call)
 {
-	int64_t *rows = cpa_arena_alloc(&call->arena, (size_t)call->attend.nk * sizeof *rows), n = 0;
+	int64_t *rows = cpa_arena_alloc(&call->arena, (size_t)call->attend.nk * sizeof *rows),
+		n = 0;
 	struct cpa_spans kept = {0};
 
 	for (int64_t i = 0; i < call->attend.nk; i++) {
@@ -209,8 +211,8 @@ static inline void spoil_joined_masks(struct call *call)
 
 	for (int64_t i = 0; i < B * S; i++)
 		flags[i] = now.list[i % S] >= 0 &&
-			((const uint8_t *)
-					mask->data)[i / S * mask->batch + now.list[i % S] * mask->key];
+			((const uint8_t *)mask->data)[i / S * mask->batch +
+				now.list[i % S] * mask->key];
 	call->problem.rule.mask.data = flags;
 	call->problem.rule.mask.batch = S;
 }
@@ -325,6 +327,32 @@ static inline void spoil_inverted_mask(struct call *call)
 	for (int64_t i = 0; i < n; i++)
 		flags[i] = !((const uint8_t *)now.problem.rule.mask.data)[i];
 	call->problem.rule.mask.data = flags;
+}
+
+/* As a bias of other numbers: flags as 0 and 1, or a bias times a factor. */
+static inline void take_as_bias(struct call *call, double factor)
+{
+	struct cpa_mask *mask = &call->problem.rule.mask;
+	int64_t n = now.problem.Skv * (mask->query ? now.problem.Sq : now.problem.B);
+	float *bias = cpa_arena_alloc(&call->arena, (size_t)n * sizeof *bias);
+
+	for (int64_t i = 0; i < n; i++)
+		bias[i] = (float)(factor *
+			(mask->kind == CPA_MASK_BOOL ? ((const uint8_t *)mask->data)[i]
+						     : cpa_load(mask->dtype, mask->data, i)));
+	mask->kind = CPA_MASK_BIAS;
+	mask->dtype = CPA_DTYPE_FP32;
+	mask->data = bias;
+}
+
+static inline void spoil_mask_as_numbers(struct call *call)
+{
+	take_as_bias(call, 1.0);
+}
+
+static inline void spoil_scaled_bias(struct call *call)
+{
+	take_as_bias(call, now.problem.scale);
 }
 
 static inline void spoil_no_scale(struct call *call)

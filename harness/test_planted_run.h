@@ -77,7 +77,8 @@ static inline struct cpa_array take_source(struct call *call, int tensor, source
 	const struct cpa_attend *a = &call->attend;
 	const struct cpa_problem *p = &now.problem;
 	int64_t nb = a->batches.end - a->batches.start, nh = nkv_heads(call), D = p->D;
-	struct cpa_array to = {.dtype = p->dtype, .token = nb * nh * D, .batch = nh * D, .head = D};
+	struct cpa_array to = {
+		.dtype = p->dtype, .token = nb * nh * D, .batch = nh * D, .head = D};
 
 	to.data = cpa_arena_alloc(
 		&call->arena, (size_t)(a->nk * to.token) * cpa_dtype_nbytes(to.dtype));
@@ -120,7 +121,8 @@ static inline void move_rows(source_of *of)
 				memcpy(moved + (size_t)at * nbytes,
 					(char *)now.data[i] +
 						(size_t)((x.b * p->Sq + x.token) * p->Hq +
-							x.head) * nbytes,
+							x.head) *
+							nbytes,
 					nbytes);
 		}
 		free(now.data[i]);
@@ -160,17 +162,17 @@ static inline void read_problem(const char *text)
 
 static inline void fill(void)
 {
-	static const enum cpa_tensor tensors[] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V,
-		CPA_TENSOR_O, CPA_TENSOR_LSE};
+	static const enum cpa_tensor tensors[] = {
+		CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V, CPA_TENSOR_O, CPA_TENSOR_LSE};
 
 	for (int i = 0; i < 5; i++) {
-		now.data[i] = malloc((size_t)(now.problem.B *
-					     cpa_tensor_ntokens(&now.problem, tensors[i])) *
+		now.data[i] = malloc(
+			(size_t)(now.problem.B * cpa_tensor_ntokens(&now.problem, tensors[i])) *
 			cpa_token_nbytes(&now.problem, tensors[i]));
 		assert_non_null(now.data[i]);
 		if (i < 3)
-			cpa_inputs_fill(&now.problem, CPA_FILL_NORMAL, now.seed, tensors[i],
-				now.data[i]);
+			cpa_inputs_fill(
+				&now.problem, CPA_FILL_NORMAL, now.seed, tensors[i], now.data[i]);
 	}
 }
 
@@ -232,8 +234,8 @@ static inline const int64_t *ids_from(int64_t first, int64_t n)
 /* What a rank holds of k (1), o (3) or lse (4). */
 static inline struct cpa_run_part part_of_rank(int rank, int i)
 {
-	static const enum cpa_tensor tensors[] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V,
-		CPA_TENSOR_O, CPA_TENSOR_LSE};
+	static const enum cpa_tensor tensors[] = {
+		CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V, CPA_TENSOR_O, CPA_TENSOR_LSE};
 	const struct cpa_problem *p = &now.problem;
 	struct cpa_spans *spans = cpa_arena_alloc(&now.ranks.arena, sizeof *spans);
 	int64_t n, *tokens, H = i == 1 ? p->Hkv : p->Hq;
@@ -248,8 +250,8 @@ static inline struct cpa_run_part part_of_rank(int rank, int i)
 	void *data = cpa_arena_alloc(&now.ranks.arena, (size_t)(p->B * n) * row + 1);
 	struct cpa_shard shard = {row, cpa_tensor_ntokens(p, tensors[i]), {0, p->B}, spans};
 	cpa_shard_gather(&shard, now.data[i], data);
-	part.held = (struct cpa_held){rank, "", i == 4 ? cpa_problem_lse_dtype(p) : p->dtype, p->B,
-		n, H, i == 4 ? 1 : p->D, ids_from(0, p->B), tokens, ids_from(0, H)};
+	part.held = (struct cpa_held){rank, "", i == 4 ? cpa_problem_lse_dtype(p) : p->dtype,
+		p->B, n, H, i == 4 ? 1 : p->D, ids_from(0, p->B), tokens, ids_from(0, H)};
 	snprintf(part.held.tensor, sizeof part.held.tensor, "%s", cpa_tensor_name(tensors[i]));
 	part.data = data;
 	return part;
@@ -280,7 +282,8 @@ static inline void record_run(const char *file, bool lse)
 		}
 	}
 	struct cpa_recorded_run run = {&config, now.P, parts, n};
-	must(cpa_recording_write_run(file, "00_planted", &now.problem, data, &run, "test", &error),
+	must(cpa_recording_write_run(
+		     file, "00_planted", &now.problem, data, &run, "test", &error),
 		"write", &error);
 }
 
@@ -312,8 +315,7 @@ static inline struct verdict judge_file(const char *file)
 			"check", &error);
 		v.wrong |= !part.right && (part.has_o || part.has_lse);
 	}
-	must(cpa_diagnosis_make(
-		     &checked, recording, 0, &rules, &v.arena, &v.diagnosis, &error),
+	must(cpa_diagnosis_make(&checked, recording, 0, &rules, &v.arena, &v.diagnosis, &error),
 		"diagnose", &error);
 	cpa_checked_fini(&checked);
 	cpa_recording_close(recording);
@@ -323,8 +325,7 @@ static inline struct verdict judge_file(const char *file)
 enum outcome { NAMED, TIED, MISSED, MISNAMED, UNSEEN, NOUTCOMES };
 
 /* Classes that it ties with are added to others [256]. */
-static inline enum outcome outcome_of(
-	const struct verdict *v, const char *class, char *others)
+static inline enum outcome outcome_of(const struct verdict *v, const char *class, char *others)
 {
 	enum outcome outcome = MISNAMED;
 

@@ -1,7 +1,8 @@
 /*
  * test_recording_diagnose_bcd.c - runs with a fault of lengths, masks, order, layout or heads are
- * named for what they are: those of other systems that are recorded, and planted ones over made-up
- * problems, meshes and dtypes.  Right runs, and wrong ones that are none of these, are not named.
+ * named for what they are: those of other systems that are recorded, and planted ones over
+ * made-up problems, meshes and dtypes.  Right runs, and wrong ones that are none of these, are
+ * not named.
  */
 #include "harness/test_planted_bcd.h"
 
@@ -36,7 +37,8 @@ static const struct {
 	{"peers/torch_ring_zigzag_causal_gqa_p4_fp32.h5", NULL, NULL},
 	{"peers/paraattention_unified_causal_r2u2_bf16.h5", NULL, NULL},
 	{"peers/diffusers_ring_backward_p3_fp64.h5", NULL, NULL},
-	{"peers/diffusers_ulysses_anything_keymask_p3_fp32.h5", "B03", "take the flag of another"},
+	{"peers/diffusers_ulysses_anything_keymask_p3_fp32.h5", "B03",
+		"take the flag of another"},
 	{"peers/diffusers_ring_keymask_p2_fp32.h5", "C10", "mask of the own shard"},
 	{"peers/yunchang_window_ignored_u2r2_fp32.h5", "C08", "the window is ignored"},
 	{"peers/yunchang_ulysses_outer_causal_u2r2_fp32.h5", "C04", "ulysses ranks outermost"},
@@ -51,8 +53,9 @@ static void real_runs_are_named_by_what_is_known_of_them(void **state)
 		const struct cpa_finding *first = v.diagnosis->findings;
 
 		if (v.diagnosis->nties != (peers[i].class != NULL) ||
-			(peers[i].class && (strcmp(first->class, peers[i].class) != 0 ||
-						   !strstr(first->text, peers[i].says))))
+			(peers[i].class &&
+				(strcmp(first->class, peers[i].class) != 0 ||
+					!strstr(first->text, peers[i].says))))
 			fail_msg("%s: %d ties, %s %s", peers[i].file, v.diagnosis->nties,
 				v.diagnosis->n ? first->class : "-",
 				v.diagnosis->n ? first->text : "");
@@ -73,10 +76,10 @@ enum {
 	BIAS = 128,
 	SCALE = 256,
 	OFFSET = 512,
-	MANY_HEADS = 1024,   /* Hq 8, Hkv 4 */
-	THREE_HEADS = 2048,  /* Hq 6, Hkv 3 */
+	MANY_HEADS = 1024, /* Hq 8, Hkv 4 */
+	THREE_HEADS = 2048, /* Hq 6, Hkv 3 */
 	TWELVE_HEADS = 4096, /* Hq 12, Hkv 3 */
-	TINY = 8192,         /* fewer tokens than ranks */
+	TINY = 8192, /* fewer tokens than ranks */
 	ZIGZAG = 1 << 14,
 	STRIPED = 1 << 15
 };
@@ -94,7 +97,7 @@ struct scene {
 #define ALL "41 14 22 31"
 
 static char others[256]; /* classes that the scene ties with */
-static char named[8];	 /* the class that explains the last run best, "" */
+static char named[8]; /* the class that explains the last run best, "" */
 static bool quiet;
 
 static const struct scene scenes[] = {
@@ -124,8 +127,8 @@ static const struct scene scenes[] = {
 	{"B08", "empty blocks of zeros", "41", TINY, NULL, spoil_empty_blocks, NULL, NULL},
 	{"C01", "causal at every hop", RINGS, CAUSAL, NULL, spoil_local_and_skipped, NULL, NULL},
 	{"C02", "others not masked", RINGS, CAUSAL, NULL, spoil_unmasked_others, NULL, NULL},
-	{"C02", "others not masked, striped", RINGS, CAUSAL | STRIPED, NULL, spoil_unmasked_others,
-		NULL, NULL},
+	{"C02", "others not masked, striped", RINGS, CAUSAL | STRIPED, NULL,
+		spoil_unmasked_others, NULL, NULL},
 	{"C03", "own block not masked", RINGS, CAUSAL, NULL, spoil_unmasked_own, NULL, NULL},
 	{"C04", "zigzag data, natural mask", RINGS, CAUSAL | ZIGZAG, number_naturally,
 		spoil_listed_ids, NULL, "contiguous"},
@@ -156,10 +159,14 @@ static const struct scene scenes[] = {
 	{"C10", "mask dropped", ALL, KEY_MASK, NULL, spoil_no_mask, NULL, "the mask is ignored"},
 	{"C10", "bias dropped", ALL, BIAS, NULL, spoil_no_mask, NULL, "the mask is ignored"},
 	{"C10", "key lengths dropped", ALL, LENGTHS, NULL, spoil_no_lengths, NULL, "key lengths"},
-	{"C10", "causal order dropped", ALL, CAUSAL, NULL, spoil_not_causal, NULL, "causal order"},
+	{"C10", "causal order dropped", ALL, CAUSAL, NULL, spoil_not_causal, NULL,
+		"causal order"},
 	{"C10", "own mask for every block", RINGS, KEY_MASK, NULL, spoil_own_mask, NULL,
 		"own shard"},
 	{"C10", "mask inverted", ALL, KEY_MASK, NULL, spoil_inverted_mask, NULL, "inverted"},
+	{"C10", "mask added as numbers", ALL, KEY_MASK, NULL, spoil_mask_as_numbers, NULL,
+		"0 and 1"},
+	{"C10", "bias scaled", ALL, BIAS, NULL, spoil_scaled_bias, NULL, "multiplied"},
 	{"C11", "mask heads not cut", "14 22", HEAD_MASK, NULL, spoil_local_mask_heads, NULL,
 		"head 0"},
 	{"C12", "scale lost", ALL, SCALE, NULL, spoil_scale_lost, NULL, "default"},
@@ -170,7 +177,8 @@ static const struct scene scenes[] = {
 	{"D02", "rows strided", "14 22", 0, NULL, NULL, move_strided_rows, NULL},
 	{"D02", "rows reversed", "14 22", 0, NULL, spoil_reversed_rows, NULL, NULL},
 	{"D03", "batch items mixed", ALL, 0, NULL, spoil_mixed_batch, NULL, "k and v"},
-	{"D03", "values of the other item", ALL, 0, NULL, spoil_values_of_other_item, NULL, "v is"},
+	{"D03", "values of the other item", ALL, 0, NULL, spoil_values_of_other_item, NULL,
+		"v is"},
 	{"D04", "shape of another layout", ALL, 0, NULL, spoil_strides_of_q, NULL, NULL},
 	{"D05", "heads of o rotated", "14 22", MANY_HEADS, NULL, NULL, move_rotated_heads, NULL},
 	{"D05", "key heads of the next group", ALL, MANY_HEADS, NULL, spoil_next_key_heads, NULL,
@@ -182,11 +190,13 @@ static const struct scene scenes[] = {
 		NULL},
 	{"D09", "strides of v ignored", ALL, 0, NULL, spoil_strides_of_v, NULL, "of v"},
 	{"D09", "strides of k ignored", ALL, 0, NULL, spoil_strides_of_k, NULL, "of k"},
-	{"D09", "values transposed", ALL, MANY_HEADS, NULL, spoil_transposed_values, NULL, "of v"},
+	{"D09", "values transposed", ALL, MANY_HEADS, NULL, spoil_transposed_values, NULL,
+		"of v"},
 	{"D11", "gathered along another axis", ALL, 0, NULL, spoil_gathered_along_batch, NULL,
 		NULL},
 	{"D12", "rows of ranks swapped", ALL, 0, list_swapped, NULL, move_listed_rows, NULL},
-	{"D12", "keys of ranks swapped", ALL, CAUSAL, list_swapped, spoil_listed_keys, NULL, NULL},
+	{"D12", "keys of ranks swapped", ALL, CAUSAL, list_swapped, spoil_listed_keys, NULL,
+		NULL},
 };
 enum { NSCENES = sizeof scenes / sizeof scenes[0], NSEEDS = 2 };
 
@@ -249,7 +259,7 @@ static enum outcome plant(
 
 	write_problem(text, sizeof text, it->shape, R * U, dtype, seed);
 	plan_run(text, R, U,
-		it->shape & ZIGZAG	    ? CPA_ORDER_ZIGZAG
+		it->shape & ZIGZAG	      ? CPA_ORDER_ZIGZAG
 			: it->shape & STRIPED ? CPA_ORDER_STRIPED
 					      : CPA_ORDER_CONTIGUOUS,
 		seed);
@@ -267,8 +277,7 @@ static enum outcome plant(
 	if (!faulty && (v.wrong || v.diagnosis->n > 0))
 		fail_msg("%s %dx%d: a right run is called %s", text, R, U,
 			v.diagnosis->n ? v.diagnosis->findings[0].text : "wrong");
-	snprintf(named, sizeof named, "%s",
-		v.diagnosis->n ? v.diagnosis->findings[0].class : "");
+	snprintf(named, sizeof named, "%s", v.diagnosis->n ? v.diagnosis->findings[0].class : "");
 	if (faulty && !quiet && (outcome == MISNAMED || outcome == MISSED))
 		print_message("%s %s, %s, %dx%d: %s %s\n", it->class, it->what, text, R, U,
 			v.diagnosis->n ? v.diagnosis->findings[0].class : "none",
@@ -295,15 +304,16 @@ static void a_planted_fault_is_named(void **state)
 	int total[NOUTCOMES] = {0}, seen, nbad = 0;
 
 	(void)state;
-	print_message("%-36s %6s %6s %6s %6s %6s\n", "", "named", "tied", "missed", "wrong",
-		"unseen");
+	print_message(
+		"%-36s %6s %6s %6s %6s %6s\n", "", "named", "tied", "missed", "wrong", "unseen");
 	for (int i = 0; i < NSCENES; i++) {
 		int n[NOUTCOMES] = {0};
 
 		others[0] = '\0';
 		plant_everywhere(&scenes[i], n);
-		print_message("%s %-32s %6d %6d %6d %6d %6d %s\n", scenes[i].class, scenes[i].what,
-			n[NAMED], n[TIED], n[MISSED], n[MISNAMED], n[UNSEEN], others);
+		print_message("%s %-32s %6d %6d %6d %6d %6d %s\n", scenes[i].class,
+			scenes[i].what, n[NAMED], n[TIED], n[MISSED], n[MISNAMED], n[UNSEEN],
+			others);
 		for (int k = 0; k < NOUTCOMES; k++)
 			total[k] += n[k];
 		seen = n[NAMED] + n[TIED] + n[MISSED] + n[MISNAMED];
@@ -343,9 +353,9 @@ static void move_anywhere(void)
 	move_rows(far_away);
 }
 
-static void shrink_one_rank(void)
+static void shrink_rank(int rank, double factor)
 {
-	const struct cpa_spans *tokens = &now.ranks.q_shards[1];
+	const struct cpa_spans *tokens = &now.ranks.q_shards[rank];
 	const struct cpa_problem *p = &now.problem;
 
 	for (int64_t i = 0; i < p->B * p->Sq * p->Hq * p->Dv; i++) {
@@ -353,8 +363,28 @@ static void shrink_one_rank(void)
 
 		if (cpa_spans_ncommon_range(tokens, (struct cpa_range){t, t + 1}))
 			cpa_store(p->dtype, now.data[3], i,
-				0.9 * cpa_load(p->dtype, now.data[3], i));
+				factor * cpa_load(p->dtype, now.data[3], i));
 	}
+}
+
+static void shrink_one_rank(void)
+{
+	shrink_rank(1, 0.9);
+}
+
+/* Far beyond the noise of fp32, and far below what the fault did: the fault is not all of it. */
+static void shrink_a_little(void)
+{
+	shrink_rank(1, 0.999);
+}
+
+/* The fault of two ranks explains what these have. */
+static void swap_0_and_1_and_shrink_2(void)
+{
+	now.seed = 0;
+	list_swapped();
+	move_listed_rows();
+	shrink_rank(2, 0.9);
 }
 
 static void what_is_no_known_fault_is_not_named(void **state)
@@ -362,7 +392,12 @@ static void what_is_no_known_fault_is_not_named(void **state)
 	static const struct scene strange[] = {
 		{"-", "rows anywhere", ALL, CAUSAL, NULL, NULL, move_anywhere, NULL},
 		{"-", "one rank shrinks", ALL, 0, NULL, NULL, shrink_one_rank, NULL},
-		{"-", "one rank shrinks, masked", ALL, KEY_MASK, NULL, NULL, shrink_one_rank, NULL},
+		{"-", "one rank shrinks, masked", ALL, KEY_MASK, NULL, NULL, shrink_one_rank,
+			NULL},
+		{"-", "another fault besides", ALL, CAUSAL | WINDOW, NULL, spoil_no_window,
+			shrink_a_little, NULL},
+		{"-", "another rank besides", ALL, 0, NULL, NULL, swap_0_and_1_and_shrink_2,
+			NULL},
 	};
 
 	(void)state;
@@ -412,7 +447,8 @@ static void a_fault_of_another_class_is_not_called_one_of_these(void **state)
 		{"E03", "no communication", "41", 0, NULL, spoil_hidden_others, NULL, NULL},
 		{"E04", "half of the ring", "41", 0, NULL, spoil_half_of_ring, NULL, NULL},
 		{"E06", "positions", "41", 0, NULL, spoil_positions, NULL, NULL},
-		{"F02", "values one hop off", "41", 0, NULL, spoil_values_one_hop_off, NULL, NULL},
+		{"F02", "values one hop off", "41", 0, NULL, spoil_values_one_hop_off, NULL,
+			NULL},
 	};
 
 	(void)state;
@@ -420,7 +456,8 @@ static void a_fault_of_another_class_is_not_called_one_of_these(void **state)
 		const struct scene *it = &strange[i / 4];
 
 		others[0] = '\0';
-		plant(it, 4, 1, i % 2 ? CPA_DTYPE_BF16 : CPA_DTYPE_FP32, (uint64_t)(50 + i), true);
+		plant(it, 4, 1, i % 2 ? CPA_DTYPE_BF16 : CPA_DTYPE_FP32, (uint64_t)(50 + i),
+			true);
 		if (named[0] && strchr("BCD", named[0]))
 			fail_msg("%s %s is called %s", it->class, it->what, named);
 	}
