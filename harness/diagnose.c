@@ -17,8 +17,9 @@ enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
 	cpa_hypotheses_lengths, cpa_hypotheses_chunks, cpa_hypotheses_order,
-	cpa_hypotheses_masks, cpa_hypotheses_heads, cpa_hypotheses_layout, cpa_hypotheses_groups,
-	cpa_hypotheses_buffers, cpa_hypotheses_branches};
+	cpa_hypotheses_masks, cpa_hypotheses_readings, cpa_hypotheses_heads,
+	cpa_hypotheses_layout, cpa_hypotheses_groups, cpa_hypotheses_buffers,
+	cpa_hypotheses_branches};
 
 /* Sums over rows, in units of the bounds. */
 struct fit {

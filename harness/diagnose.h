@@ -166,7 +166,8 @@ extern const struct cpa_hypothesis cpa_hypotheses_merging[]; /* A */
 extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B01 to B04, B08 */
 extern const struct cpa_hypothesis cpa_hypotheses_chunks[]; /* B05, B06 */
 extern const struct cpa_hypothesis cpa_hypotheses_order[]; /* B07, C01 to C08 */
-extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C08 to C12 */
+extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C08 to C10 */
+extern const struct cpa_hypothesis cpa_hypotheses_readings[]; /* C10 to C12 */
 extern const struct cpa_hypothesis cpa_hypotheses_heads[]; /* D01, D05 to D08 */
 extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* other D */
 extern const struct cpa_hypothesis cpa_hypotheses_groups[]; /* E */
