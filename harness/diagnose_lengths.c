@@ -130,9 +130,11 @@ static bool take_stale(const struct cpa_take *take, int64_t i, struct cpa_taken 
 
 	if (at < 0)
 		return true;
+	if (at % kv->longest < cpa_places_size(kv, (int)(at / kv->longest)))
+		return false; /* no pad */
 	x->j = x->v = stale_key(s, take->unknown, own, (int)(at / kv->longest), at % kv->longest);
 	x->id = x->mask_j = -1;
-	return x->j >= 0 && at % kv->longest >= cpa_places_size(kv, (int)(at / kv->longest));
+	return x->j >= 0;
 }
 
 /* unknown: what, direction */

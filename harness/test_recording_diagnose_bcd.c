@@ -198,7 +198,7 @@ static const struct scene scenes[] = {
 	{"D12", "keys of ranks swapped", ALL, CAUSAL, list_swapped, spoil_listed_keys, NULL,
 		NULL},
 };
-enum { NSCENES = sizeof scenes / sizeof scenes[0], NSEEDS = 2 };
+enum { NSCENES = sizeof scenes / sizeof scenes[0], NSEEDS = 1 };
 
 static void append(char *text, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -329,13 +329,12 @@ static void a_planted_fault_is_named(void **state)
 static void a_right_run_is_never_named(void **state)
 {
 	(void)state;
-	for (int i = 0; i < NSCENES; i++)
-		for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++) {
-			const char *mesh = scenes[i].meshes;
+	for (int i = 0; i < NSCENES; i++) {
+		const char *mesh = scenes[i].meshes;
 
-			plant(&scenes[i], mesh[0] - '0', mesh[1] - '0', (enum cpa_dtype)dtype,
-				(uint64_t)(100 + i), false);
-		}
+		plant(&scenes[i], mesh[0] - '0', mesh[1] - '0', (enum cpa_dtype)(i % 4),
+			(uint64_t)(100 + i), false);
+	}
 }
 
 /* ---- what is none of them ---- */
