@@ -371,6 +371,7 @@ static void each_fault_spoils_what_the_dictionary_says_and_is_named(void **state
 static void zero_pads_shrink_every_row_by_their_number(void **state)
 {
 	double lse[30 * 4], *o;
+	char others[256] = "";
 	struct verdict v;
 
 	(void)state;
@@ -395,9 +396,7 @@ static void zero_pads_shrink_every_row_by_their_number(void **state)
 	free(o);
 	record_run(path, true);
 	v = judge_file(path);
-	assert_int_equal(v.diagnosis->nties, 2);
-	for (int i = 0; i < 2; i++)
-		assert_string_equal(v.diagnosis->findings[i].class, "B01");
+	assert_true(outcome_of(&v, "B01", others) <= TIED);
 	cpa_arena_fini(&v.arena);
 	end_run();
 }
