@@ -281,7 +281,8 @@ static inline void record_run(const char *file, bool lse)
 				parts[n++] = part_of_rank(rank, 4);
 		}
 	}
-	struct cpa_recorded_run run = {&config, now.P, parts, n};
+	struct cpa_recorded_run run = {
+		.config = &config, .world = now.P, .parts = parts, .nparts = n};
 	must(cpa_recording_write_run(
 		     file, "00_planted", &now.problem, data, &run, "test", &error),
 		"write", &error);
