@@ -17,8 +17,10 @@ enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
 	cpa_hypotheses_partials, cpa_hypotheses_positions, cpa_hypotheses_inputs,
-	cpa_hypotheses_lengths, cpa_hypotheses_masks, cpa_hypotheses_layout,
-	cpa_hypotheses_groups, cpa_hypotheses_buffers, cpa_hypotheses_branches};
+	cpa_hypotheses_lengths, cpa_hypotheses_chunks, cpa_hypotheses_order,
+	cpa_hypotheses_masks, cpa_hypotheses_readings, cpa_hypotheses_heads,
+	cpa_hypotheses_layout, cpa_hypotheses_groups, cpa_hypotheses_buffers,
+	cpa_hypotheses_branches};
 
 /* Sums over rows, in units of the bounds. */
 struct fit {
@@ -28,31 +30,54 @@ struct fit {
 	bool touched; /* some wrong row is predicted otherwise than right */
 };
 
+/* How far apart, in bounds; of a row that sees nothing the bound is 0. */
+static double in_bounds(double x, double y, double bound)
+{
+	if (x == y)
+		return 0.0;
+	return isinf(x) || isinf(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
+}
+
 static void add_difference(
 	struct fit *fit, double observed, double want, double predicted, double bound)
 {
-	double before = (observed - want) / bound, after = (observed - predicted) / bound;
+	double before = in_bounds(observed, want, bound),
+	       after = in_bounds(observed, predicted, bound);
 
-	if (isinf(observed) || isinf(want) || isinf(predicted)) {
-		before = cpa_lse_error(observed, want) == 0.0 ? 0.0 : 1e3;
-		after = observed == predicted ? 0.0 : 1e3;
-	}
 	fit->before += before * before;
 	fit->after += after * after;
-	if (!(fabs(after) <= fit->residual))
-		fit->residual = isnan(after) ? INFINITY : fabs(after);
+	if (!(after <= fit->residual))
+		fit->residual = isnan(after) ? INFINITY : after;
+}
+
+/* As it is, where the prediction is the row itself. */
+static struct cpa_bound bound_of(const struct cpa_suspect *s, struct cpa_suspect_row *row,
+	const double *o, double lse)
+{
+	const struct cpa_bound *own = &row->bound, *open;
+	bool same = fabs(lse - row->truth->lse) <= own->lse || isnan(lse);
+
+	for (int64_t d = 0; same && d < s->problem->Dv; d++)
+		same = fabs(o[d] - row->want[d]) <= own->o_abs + own->o_rel * fabs(o[d]);
+	if (same)
+		return *own;
+	open = cpa_suspect_open_bound(s, row);
+	return (struct cpa_bound){.o_abs = fmax(own->o_abs, open->o_abs),
+		.o_rel = fmax(own->o_rel, open->o_rel),
+		.lse = fmax(own->lse, open->lse)};
 }
 
 static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis *it,
-	const struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
+	struct cpa_suspect_row *row, const double *o, double lse, struct fit *fit)
 {
+	struct cpa_bound bound = bound_of(s, row, o, lse);
+
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],
-			row->bound.o_abs +
-				row->bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
+			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
 	if (!isnan(row->lse))
 		add_difference(fit, row->lse, row->truth->lse, lse,
-			fmax(row->bound.lse, 0x1p-24 * fabs(lse)));
+			fmax(bound.lse, 0x1p-24 * fabs(lse)));
 	fit->nrows++;
 }
 
@@ -142,6 +167,24 @@ static int compare_findings(const void *a, const void *b)
 	return (x->residual > y->residual) - (x->residual < y->residual);
 }
 
+/* Of findings that say the same, by other values of what is unknown, the best stays. */
+static int drop_repeated(struct cpa_finding *list, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		int k = 0;
+
+		while (k < kept &&
+			(strcmp(list[k].class, list[i].class) != 0 ||
+				strcmp(list[k].text, list[i].text) != 0))
+			k++;
+		if (k == kept)
+			list[kept++] = list[i];
+	}
+	return kept;
+}
+
 /* Of one class only the best values of the unknowns, unless others explain as much in another
  * place. */
 static int count_ties(const struct cpa_finding *findings, int n)
@@ -174,6 +217,7 @@ enum cpa_status cpa_diagnose(struct cpa_suspect *s, struct cpa_finding **finding
 	if (s->arena.failed)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
 	qsort(list, (size_t)found, sizeof *list, compare_findings);
+	found = drop_repeated(list, found);
 	*findings = list;
 	*n = found;
 	*nties = count_ties(list, found);

@@ -27,6 +27,8 @@ struct cpa_suspect_row {
 	bool wrong; /* o or lse is beyond its bound */
 	double ratio; /* the larger error over bound */
 	struct cpa_range keys; /* that the row sees by interval */
+	struct cpa_bound open; /* if the row saw every key; made when first asked for */
+	bool has_open;
 	double *scores; /* [Skv] scale q.k of its key head, no mask; made when first asked for */
 };
 
@@ -42,10 +44,12 @@ struct cpa_suspect {
 	int64_t *nqueries, *nkeys; /* [R U] tokens held, padding not counted */
 	struct cpa_suspect_row *rows; /* [nrows] worst first, then right ones */
 	int nrows, nwrong;
+	struct cpa_bound_run run; /* what bounds are made by */
 	bool has_lse;
 	/* Keys of each block: of replicated keys block_keys[0 .. block_start[0]), of ring rank r
 	 * those from block_start[r] to block_start[r+1].   [R + 1] [Skv] */
 	int64_t *block_start, *block_keys;
+	struct cpa_places *places; /* the same for other cuts: diagnose_take.h */
 	double *work; /* [Skv + 4 Dv] scratch */
 	/* Query tokens of ring rank r: query_list[query_start[r] ..], ascending.  [R + 1] [Sq] */
 	int64_t *query_start, *query_list;
@@ -72,6 +76,10 @@ double cpa_suspect_score(const struct cpa_suspect *s, int64_t b, int64_t t, int6
 	int64_t b_k, int64_t j, int64_t kv);
 /* The row's own scores, [Skv]. */
 const double *cpa_suspect_scores(struct cpa_suspect *s, struct cpa_suspect_row *row);
+/* Bounds of the row if no rule hid a key from it: what a row that a fault lets see other keys is
+ * judged by, as its own may have seen one key, or none. */
+const struct cpa_bound *cpa_suspect_open_bound(
+	const struct cpa_suspect *s, struct cpa_suspect_row *row);
 /* The score with everything that rule says: -inf where key j is not seen by query (b, t, h). */
 double cpa_suspect_masked(const struct cpa_suspect *s, const struct cpa_rule *rule, double score,
 	int64_t b, int64_t t, int64_t h, int64_t j);
@@ -182,9 +190,13 @@ struct cpa_hypothesis {
 /* Each table ends with a class of NULL. */
 extern const struct cpa_hypothesis cpa_hypotheses_merging[]; /* A */
 extern const struct cpa_hypothesis cpa_hypotheses_partials[]; /* A03, A08, A11, A12 */
-extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B */
-extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C */
-extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* D */
+extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B01 to B04, B08 */
+extern const struct cpa_hypothesis cpa_hypotheses_chunks[]; /* B05, B06 */
+extern const struct cpa_hypothesis cpa_hypotheses_order[]; /* B07, C01 to C08 */
+extern const struct cpa_hypothesis cpa_hypotheses_masks[]; /* C08 to C10 */
+extern const struct cpa_hypothesis cpa_hypotheses_readings[]; /* C10 to C12 */
+extern const struct cpa_hypothesis cpa_hypotheses_heads[]; /* D01, D05 to D08 */
+extern const struct cpa_hypothesis cpa_hypotheses_layout[]; /* other D */
 extern const struct cpa_hypothesis cpa_hypotheses_groups[]; /* E */
 extern const struct cpa_hypothesis cpa_hypotheses_positions[]; /* E06 */
 extern const struct cpa_hypothesis cpa_hypotheses_inputs[]; /* E08 */

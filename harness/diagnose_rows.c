@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/diagnose.h"
+#include "harness/diagnose_take.h"
 
 enum { MOST_ROWS = 512, MOST_WORST = 96 };
 
@@ -133,7 +133,8 @@ static enum cpa_status lay_out(struct cpa_suspect *s, struct cpa_error *error)
 	map_tokens(s);
 	list_blocks(s);
 	list_queries(s);
-	return CPA_OK;
+	cpa_places_init(s);
+	return s->arena.failed ? no_memory(error) : CPA_OK;
 }
 
 /* ---- rows ---- */
@@ -312,9 +313,8 @@ enum cpa_status cpa_suspect_init(struct cpa_suspect *s, const struct cpa_checked
 		.call = i};
 	cpa_arena_init(&s->arena);
 	enum cpa_status status = lay_out(s, error);
-	struct cpa_bound_run run = cpa_check_bound(
-		checked, 0, rules->arithmetic, rules->partials);
-	struct sampling m = {.s = s, .run = &run};
+	s->run = cpa_check_bound(checked, 0, rules->arithmetic, rules->partials);
+	struct sampling m = {.s = s, .run = &s->run};
 	int share = s->W > 0 ? MOST_ROWS / s->W : 0;
 	share = share < MOST_WORST + 32 ? MOST_WORST + 32 : share;
 	s->rows = make(s, (int64_t)s->W * share, sizeof *s->rows);

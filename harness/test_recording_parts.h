@@ -127,7 +127,7 @@ static inline void write_part(const struct cpa_problem *p, const char *call, int
 	struct cpa_problem said = *p;
 	struct ids batches = {.n = p->B}, heads = {.n = p->Hq};
 	struct cpa_run_part parts[5];
-	struct cpa_recorded_run it = {NULL, world, parts, 0, NULL};
+	struct cpa_recorded_run it = {.world = world, .parts = parts};
 	struct cpa_h5 *file;
 	struct cpa_error error;
 	char where[100], name[200];

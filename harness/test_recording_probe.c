@@ -225,7 +225,7 @@ static bool is_blind(enum cpa_fill fill, enum cpa_order order, const char *to)
 		parts[r] = (struct cpa_run_part){
 			{r, "o", CPA_DTYPE_BF16, 2, S / R, H, D, batches, tokens[r], heads}, o};
 	}
-	const struct cpa_recorded_run run = {&config, R, parts, R, NULL};
+	const struct cpa_recorded_run run = {.config = &config, .world = R, .parts = parts, .nparts = R};
 	if (cpa_recording_write_run(path, "00", &p, tensors, &run, NULL, &error) != CPA_OK ||
 		cpa_recording_open(path, &recording, &error) != CPA_OK ||
 		cpa_checked_init(&checked, recording, 0, 0, &error) != CPA_OK)

@@ -22,7 +22,7 @@ static struct {
 	void (*spoil)(struct call *);
 } planted;
 
-static enum cpa_status attend_by_heads(
+static inline enum cpa_status attend_by_heads(
 	struct cpa_device *device, int queue, const struct call *call, struct cpa_error *error)
 {
 	enum cpa_status s = CPA_OK;
@@ -48,7 +48,7 @@ static enum cpa_status attend_by_heads(
 	return s;
 }
 
-static enum cpa_status spoilt_attend(struct cpa_device *device, int queue,
+static inline enum cpa_status spoilt_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
 	struct call call = {.attend = *attend, .problem = *attend->problem};
@@ -63,7 +63,7 @@ static enum cpa_status spoilt_attend(struct cpa_device *device, int queue,
 	return s;
 }
 
-static struct cpa_device *spoilt_device(void)
+static inline struct cpa_device *spoilt_device(void)
 {
 	struct cpa_device *device;
 	struct cpa_error error;
@@ -75,33 +75,33 @@ static struct cpa_device *spoilt_device(void)
 	return device;
 }
 
-static void plant_spoil(void (*spoil)(struct call *))
+static inline void plant_spoil(void (*spoil)(struct call *))
 {
 	planted.spoil = spoil;
 }
 
 /* ---- what a call is ---- */
 
-static int64_t nkv_heads(const struct call *call)
+static inline int64_t nkv_heads(const struct call *call)
 {
 	return cpa_heads_kv(call->attend.heads, call->problem.Hq / call->problem.Hkv).end -
 	       call->attend.kv_first;
 }
 
-static bool is_own(const struct call *call)
+static inline bool is_own(const struct call *call)
 {
 	return cpa_spans_equal(&call->attend.q_tokens, &call->attend.k_tokens);
 }
 
 /* In contiguous order: keys of another shard. */
-static bool is_other(const struct call *call)
+static inline bool is_other(const struct call *call)
 {
 	return cpa_spans_max(&call->attend.k_tokens) < cpa_spans_min(&call->attend.q_tokens) ||
 	       cpa_spans_min(&call->attend.k_tokens) > cpa_spans_max(&call->attend.q_tokens);
 }
 
 /* The replicated tokens in front of the split ones (or all there are) of the cases below. */
-static bool is_text(const struct call *call)
+static inline bool is_text(const struct call *call)
 {
 	int64_t n = call->problem.Sq == call->problem.Skv ? 6 : call->problem.Skv;
 	return cpa_spans_max(&call->attend.k_tokens) < n;
@@ -110,7 +110,7 @@ static bool is_text(const struct call *call)
 /* ---- tools ---- */
 
 /* Rows of k or v by index, dense; -1: zeros. */
-static struct cpa_array take_rows(struct call *call, const struct cpa_array *from,
+static inline struct cpa_array take_rows(struct call *call, const struct cpa_array *from,
 	int64_t width, const int64_t *rows, int64_t n)
 {
 	int64_t nb = call->attend.batches.end - call->attend.batches.start,
@@ -132,7 +132,7 @@ static struct cpa_array take_rows(struct call *call, const struct cpa_array *fro
 	return to;
 }
 
-static void rearrange(struct call *call, const int64_t *rows, int64_t n)
+static inline void rearrange(struct call *call, const int64_t *rows, int64_t n)
 {
 	struct cpa_attend *a = &call->attend;
 	a->k = take_rows(call, &a->k, call->problem.D, rows, n);
@@ -141,7 +141,7 @@ static void rearrange(struct call *call, const int64_t *rows, int64_t n)
 }
 
 /* More keys that every query sees: copies of rows `first` on, or zeros.  There is no rule. */
-static void append_keys(struct call *call, int64_t first, int64_t n)
+static inline void append_keys(struct call *call, int64_t first, int64_t n)
 {
 	struct cpa_attend *a = &call->attend;
 	int64_t total = a->nk + n;
@@ -159,7 +159,7 @@ static void append_keys(struct call *call, int64_t first, int64_t n)
 	rearrange(call, rows, total);
 }
 
-static struct cpa_spans renumber(struct call *call, const struct cpa_spans *tokens,
+static inline struct cpa_spans renumber(struct call *call, const struct cpa_spans *tokens,
 	int64_t (*id)(const struct call *, int64_t token, int64_t index))
 {
 	struct cpa_spans list = {0};
@@ -170,20 +170,20 @@ static struct cpa_spans renumber(struct call *call, const struct cpa_spans *toke
 	return list;
 }
 
-static void hide_keys(struct call *call)
+static inline void hide_keys(struct call *call)
 {
 	static const int64_t none[8];
 	call->problem.rule.key_lengths = none;
 }
 
-static void reverse(struct cpa_array *x, int64_t *stride, int64_t n)
+static inline void reverse(struct cpa_array *x, int64_t *stride, int64_t n)
 {
 	x->data = (char *)x->data + (n - 1) * *stride * (int64_t)cpa_dtype_nbytes(x->dtype);
 	*stride = -*stride;
 }
 
 /* The strides of the other layout of as many elements. */
-static void exchange_strides(struct cpa_array *x, int64_t ntokens, int64_t nbatches)
+static inline void exchange_strides(struct cpa_array *x, int64_t ntokens, int64_t nbatches)
 {
 	int64_t row = x->token < x->batch ? x->token : x->batch;
 	bool batch_first = x->token < x->batch;
