@@ -29,8 +29,8 @@ struct plan {
 	int64_t nunits;
 	int nrows; /* of a unit at most */
 	int nsplits; /* of each unit */
-	size_t space_nbytes;
-	char *space, *states;
+	size_t space_nbytes, states_nbytes; /* of one thread, of all units */
+	char *space, *states; /* states NULL: keys are not cut */
 };
 
 /*
@@ -252,13 +252,6 @@ static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
 		error, CPA_NO_MEMORY, "attend: no memory for %zu bytes of scratch", nbytes);
 }
 
-static char *aligned(size_t nbytes)
-{
-	void *memory;
-
-	return posix_memalign(&memory, CPA_HOST_ALIGN, nbytes + 1) ? NULL : memory;
-}
-
 static enum cpa_status plan_call(
 	struct plan *plan, const struct cpa_attend *attend, struct cpa_error *error)
 {
@@ -291,8 +284,7 @@ static enum cpa_status plan_call(
 	plan->space_nbytes = plan->type->space_nbytes(attend->problem, plan->nrows);
 	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
 	nstates = plan->nunits ? split_keys(plan) : 0;
-	if (nstates && !(plan->states = aligned((size_t)nstates * plan->call.state_nbytes)))
-		return no_memory(error, (size_t)nstates * plan->call.state_nbytes);
+	plan->states_nbytes = (size_t)nstates * plan->call.state_nbytes;
 	return CPA_OK;
 }
 
@@ -389,32 +381,41 @@ static void run(const struct plan *plan, const struct cpa_device *device, int nt
 			plan->units[i].state);
 }
 
+/* Lays states, then the spaces of threads, over memory. */
+static void lay(struct plan *plan, char *memory)
+{
+	char *state = memory;
+
+	plan->states = plan->states_nbytes ? memory : NULL;
+	for (int64_t i = 0; i < plan->nunits && plan->states; i++) {
+		plan->units[i].state = state;
+		state += (size_t)plan->units[i].nsplits * plan->call.state_nbytes;
+	}
+	plan->space = memory + plan->states_nbytes;
+}
+
 enum cpa_status cpa_cpu_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
 	struct plan plan;
 	enum cpa_status status = plan_call(&plan, attend, error);
-	int nthreads;
 
 	(void)queue;
 	if (!status && plan.nunits) {
-		char *state = plan.states;
+		int nthreads = count_threads(&plan);
+		size_t nbytes = plan.states_nbytes + (size_t)nthreads * plan.space_nbytes;
+		char *memory = cpa_host_borrow(device, nbytes);
 
-		for (int64_t i = 0; i < plan.nunits && state; i++) {
-			plan.units[i].state = state;
-			state += (size_t)plan.units[i].nsplits * plan.call.state_nbytes;
-		}
-		nthreads = count_threads(&plan);
-		plan.space = aligned((size_t)nthreads * plan.space_nbytes);
-		if (plan.space)
+		if (memory) {
+			lay(&plan, memory);
 			status = cpa_attend_share(&plan.call, plan.type, nthreads, error);
-		if (plan.space && !status)
-			run(&plan, device, nthreads);
-		else if (!status)
-			status = no_memory(error, (size_t)nthreads * plan.space_nbytes);
+			if (!status)
+				run(&plan, device, nthreads);
+			cpa_host_return(device, memory);
+		} else {
+			status = no_memory(error, nbytes);
+		}
 	}
-	free(plan.space);
-	free(plan.states);
 	free(plan.units);
 	free(plan.call.shared);
 	free(plan.call.seen);

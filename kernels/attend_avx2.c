@@ -145,6 +145,8 @@ CPA_INLINE void f64_transpose(f64 *rows)
 	}
 }
 
+PLAIN_TOTALS(f32, f32, 8)
+PLAIN_TOTALS(f64, f64, 4)
 NO_STREAM(f32, float, f32)
 NO_STREAM(f64, double, f64)
 

@@ -58,6 +58,30 @@ CPA_INLINE void f64_transpose(f64 *rows)
 	}
 }
 
+PLAIN_TOTALS(f64, f64, 8)
+
+/* Neighbours are added as they are interleaved, until each has its number: half as many shuffles
+ * as a transpose. */
+CPA_INLINE f32 f32_totals(f32 *rows)
+{
+	f32 s[8], t[4], u[2];
+
+	UNROLL
+	for (int i = 0; i < 8; i++)
+		s[i] = (f32)_mm512_unpacklo_ps((__m512)rows[2 * i], (__m512)rows[2 * i + 1]) +
+			(f32)_mm512_unpackhi_ps((__m512)rows[2 * i], (__m512)rows[2 * i + 1]);
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		t[i] = (f32)_mm512_unpacklo_pd((__m512d)s[2 * i], (__m512d)s[2 * i + 1]) +
+			(f32)_mm512_unpackhi_pd((__m512d)s[2 * i], (__m512d)s[2 * i + 1]);
+	UNROLL
+	for (int i = 0; i < 2; i++)
+		u[i] = (f32)_mm512_shuffle_f32x4((__m512)t[2 * i], (__m512)t[2 * i + 1], 0x88) +
+			(f32)_mm512_shuffle_f32x4((__m512)t[2 * i], (__m512)t[2 * i + 1], 0xdd);
+	return (f32)_mm512_shuffle_f32x4((__m512)u[0], (__m512)u[1], 0x88) +
+		(f32)_mm512_shuffle_f32x4((__m512)u[0], (__m512)u[1], 0xdd);
+}
+
 CPA_INLINE void f32_stream(float *to, f32 x)
 {
 	_mm512_stream_ps(to, (__m512)x);

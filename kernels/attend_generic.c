@@ -20,6 +20,8 @@ NO_ROUND(f64, f64)
 PLAIN_LOG(f64, f64, 2)
 PLAIN_TRANSPOSE(f64, double, f64, 2)
 
+PLAIN_TOTALS(f32, f32, 4)
+PLAIN_TOTALS(f64, f64, 2)
 NO_STREAM(f32, float, f32)
 NO_STREAM(f64, double, f64)
 

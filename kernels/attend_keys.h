@@ -8,18 +8,28 @@ struct NAME(block) {
 	int64_t start, end;
 	const REAL *k, *v;
 	int64_t k_step, v_step;
+	enum cpa_dtype k_dtype, v_dtype; /* DTYPE, or read in place by attend_few.h */
 	int64_t mask_at[CPA_KEY_BLOCK]; /* where the mask has them */
 };
 
+/* Whether the products read that type. */
+static bool NAME(is_read)(const struct cpa_array *array, bool few)
+{
+	return array->dtype == DTYPE ||
+		(HALVES && few &&
+			(array->dtype == CPA_DTYPE_BF16 || array->dtype == CPA_DTYPE_FP16));
+}
+
 /* In place where it can be: of the right type and in one piece. */
 static const REAL *NAME(place)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
-	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step)
+	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step, enum cpa_dtype *dtype)
 {
-	if (!whole || array->dtype != DTYPE) {
-		*step = dim;
+	*step = dim;
+	*dtype = DTYPE;
+	if (!whole)
 		return copy;
-	}
 	*step = array->token;
+	*dtype = array->dtype;
 	return cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
 }
 
@@ -40,11 +50,15 @@ static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa
 		if (skip >= length)
 			continue;
 		if (!done) {
-			block->k = NAME(place)(unit, &attend->k, j, count == n, problem->D,
-				space->k, &block->k_step);
+			bool few = space->few, whole = count == n;
+
+			block->k = NAME(place)(unit, &attend->k, j,
+				whole && NAME(is_read)(&attend->k, few), problem->D, space->k,
+				&block->k_step, &block->k_dtype);
 			block->v = NAME(place)(unit, &attend->v, j,
-				count == n && !unit->call->copies_v, problem->Dv, space->v,
-				&block->v_step);
+				whole && NAME(is_read)(&attend->v, few) &&
+					(few || !unit->call->copies_v),
+				problem->Dv, space->v, &block->v_step, &block->v_dtype);
 		}
 		if (block->k == space->k)
 			NAME(copy_rows)

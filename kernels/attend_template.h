@@ -53,7 +53,7 @@ struct NAME(space) {
 	REAL *shrink; /* [PANEL] what older sums are multiplied by */
 	REAL *row; /* [WIDE][row_step]: rows of another type on their way */
 	int64_t row_step; /* max of D and Dv, up to whole vectors */
-	REAL *few_q, *few_o; /* [FEW][D], [FEW][Dv] of attend_few.h */
+	REAL *few_q, *few_o, *few_sum; /* [FEW][D], [FEW][Dv] of attend_few.h */
 	bool few;
 	REAL *own; /* a state */
 };
@@ -68,8 +68,8 @@ CPA_INLINE int NAME(padded)(int nrows)
 
 /* Units of few rows go another way, attend_few.h. */
 enum {
-	NAME(FEW) = WIDE < 8 ? WIDE : 8,
-	NAME(FEW_AHEAD) = 40,
+	NAME(FEW) = WIDE,
+	NAME(FEW_AHEAD) = 40, /* rows of keys and values asked for before they are wanted */
 	NAME(FEW_COLUMNS) = COLUMNS > 3 ? 4 : 2,
 	NAME(FEW_CHUNK) = NAME(FEW_COLUMNS) * WIDE
 };
@@ -108,6 +108,7 @@ static size_t NAME(lay)(
 		{&space->row, WIDE * row_step},
 		{&space->few_q, NAME(is_few)(problem, nrows) ? NAME(FEW) * D : 0},
 		{&space->few_o, NAME(is_few)(problem, nrows) ? NAME(FEW) * Dv : 0},
+		{&space->few_sum, NAME(is_few)(problem, nrows) ? NAME(FEW) * Dv : 0},
 		{&space->own, n * (Dv + 2)},
 	};
 	size_t nbytes = 0;
@@ -138,10 +139,11 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 }
 
 #include "kernels/attend_step.h"
-#include "kernels/attend_few.h"
 
 #include "kernels/attend_rows.h"
 #include "kernels/attend_keys.h"
+
+#include "kernels/attend_few.h"
 
 /* ---- one unit ---- */
 
@@ -223,6 +225,21 @@ static void NAME(look_ahead)(const struct cpa_attend_unit *next, struct NAME(ste
 		attend->q.token};
 }
 
+/* The same step by attend_few.h. */
+static void NAME(attend_few)(const struct cpa_attend_unit *unit, const struct NAME(space) * space,
+	struct NAME(step) * step, const struct NAME(block) * block, int64_t from)
+{
+	step->few_k = NAME(few_of)(block->k, space->k, block->k_step, block->k_dtype);
+	step->few_v = NAME(few_of)(block->v, space->v, block->v_step, block->v_dtype);
+	step->few_k.at += from * step->few_k.step;
+	step->few_v.at += from * step->few_v.step;
+	step->few_q = space->few_q;
+	step->few_o = space->few_o;
+	step->few_sum = space->few_sum;
+	step->nfew = NAME(few_count)(unit->n);
+	NAME(step_few)(step);
+}
+
 /* One panel over what it sees of a key block. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
 	struct NAME(space) * space, const struct NAME(state) * state, struct NAME(panel) * panel,
@@ -249,33 +266,27 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 
 	if (start >= end)
 		return;
-	step.k = block->k + from * block->k_step;
-	step.v = block->v + from * block->v_step;
 	if (unit->call->k_ids)
 		NAME(read_bias)(unit, sight, space, panel, block->mask_at + from, &step);
 	NAME(find_clear)(&step, panel->all, start);
-	if (space->few)
-		step.clear = step.clear_end = step.n;
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
 		return;
+	if (space->few) {
+		NAME(attend_few)(unit, space, &step, block, from);
+		panel->started = true;
+		return;
+	}
+	step.k = block->k + from * block->k_step;
+	step.v = block->v + from * block->v_step;
 	if (is_first && block->v != space->v)
 		step.next_v = (struct NAME(ahead)){step.v, step.v_step};
 	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
 		step.next_k = (struct NAME(ahead)){
 			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
-	if (is_last && block->end == sight->nkeys && unit->next && !space->few)
+	if (is_last && block->end == sight->nkeys && unit->next)
 		NAME(look_ahead)(unit->next, &step);
-	if (space->few) {
-		step.few_q = space->few_q;
-		step.few_o = space->few_o;
-		step.nfew = NAME(few_count)(unit->n);
-		step.in_place_k = block->k != space->k;
-		step.in_place_v = block->v != space->v;
-		NAME(step_few)(&step);
-	} else {
-		NAME(steps)[panel->nvectors - 1](&step);
-	}
+	NAME(steps)[panel->nvectors - 1](&step);
 	panel->started = true;
 }
 
@@ -311,6 +322,8 @@ static void NAME(attend)(
 		block.start = j;
 		block.end = NAME(least)(j + CPA_KEY_BLOCK, sight.nkeys);
 		NAME(load_keys)(unit, &sight, &space, &block);
+		if (space.few && !panels[0].started)
+			NAME(few_first)(&block, &space, problem->D, problem->Dv);
 		for (int i = 0; i < npanels; i++)
 			NAME(attend_panel)
 		(unit, &sight, &space, &state, &panels[i], &block, i == 0, i == npanels - 1);

@@ -154,6 +154,19 @@ enum { CPA_COPY_AHEAD = 16 }; /* rows */
 		memcpy(rows, to, sizeof to);                                                     \
 	}
 
+/* Number i is the sum of the numbers of rows[i]. */
+#define PLAIN_TOTALS(name, VECTOR, wide)                                                         \
+	CPA_INLINE VECTOR name##_totals(VECTOR *rows)                                            \
+	{                                                                                        \
+		VECTOR sum = {0};                                                                \
+                                                                                                 \
+		name##_transpose(rows);                                                          \
+		UNROLL                                                                           \
+		for (int i = 0; i < wide; i++)                                                   \
+			sum += rows[i];                                                          \
+		return sum;                                                                      \
+	}
+
 /* Vectors that are not whole lines are stored as usual. */
 #define NO_STREAM(name, REAL, VECTOR)                                                            \
 	CPA_INLINE void name##_stream(REAL *to, VECTOR x)                                        \

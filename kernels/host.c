@@ -8,6 +8,7 @@
 #include "kernels/move.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,24 @@
 struct head {
 	_Alignas(CPA_HOST_ALIGN) size_t nbytes;
 };
+
+/* Every device of this file. */
+struct host_device {
+	struct cpa_device device;
+	_Atomic(struct head *) scratch; /* given back, or NULL */
+};
+
+/* A checker of memory accesses is to see the true end of scratch too. */
+#if defined(__SANITIZE_ADDRESS__)
+#define KEEPS_SCRATCH 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define KEEPS_SCRATCH 0
+#endif
+#endif
+#ifndef KEEPS_SCRATCH
+#define KEEPS_SCRATCH 1
+#endif
 
 struct cpa_device_event {
 	int queue;
@@ -133,7 +152,8 @@ enum cpa_status cpa_host_create(const struct cpa_device_ops *ops,
 	struct cpa_arithmetic (*arithmetic)(const struct cpa_problem *), bool fp64_partials,
 	struct cpa_device **device, struct cpa_error *error)
 {
-	struct cpa_device *made = calloc(1, sizeof *made);
+	struct host_device *host = calloc(1, sizeof *host);
+	struct cpa_device *made = host ? &host->device : NULL;
 
 	if (!made)
 		return cpa_fail(error, CPA_NO_MEMORY, "no memory for device %s", ops->name);
@@ -146,7 +166,40 @@ enum cpa_status cpa_host_create(const struct cpa_device_ops *ops,
 
 void cpa_host_destroy(struct cpa_device *device)
 {
-	free(device);
+	struct host_device *host = (struct host_device *)device;
+
+	free(atomic_load(&host->scratch));
+	free(host);
+}
+
+/* Taken while in use, so that a second call at the same time gets memory of its own. */
+void *cpa_host_borrow(struct cpa_device *device, size_t nbytes)
+{
+	struct host_device *host = (struct host_device *)device;
+	struct head *head = atomic_exchange(&host->scratch, NULL);
+	void *block;
+
+	if (head && head->nbytes >= nbytes)
+		return head + 1;
+	free(head);
+	if (nbytes > PTRDIFF_MAX - sizeof *head ||
+		posix_memalign(&block, CPA_HOST_ALIGN, sizeof *head + nbytes))
+		return NULL;
+	head = block;
+	head->nbytes = nbytes;
+	return head + 1;
+}
+
+void cpa_host_return(struct cpa_device *device, void *memory)
+{
+	struct host_device *host = (struct host_device *)device;
+	struct head *head = (struct head *)memory - 1;
+
+	if (!KEEPS_SCRATCH) {
+		free(head);
+		return;
+	}
+	free(atomic_exchange(&host->scratch, head));
 }
 
 static struct cpa_range visible_row(const struct cpa_attend *attend, int64_t b, int64_t t)

@@ -62,6 +62,13 @@ enum cpa_status cpa_host_event_wait(struct cpa_device *device, int queue,
 bool cpa_host_event_done(struct cpa_device *device, struct cpa_device_event *event);
 void cpa_host_event_free(struct cpa_device *device, struct cpa_device_event *event);
 void cpa_host_destroy(struct cpa_device *device);
+/*
+ * Scratch of one call, aligned to CPA_HOST_ALIGN; NULL when out of memory.  The device keeps
+ * what is given back for the next call, until it is destroyed or more is wanted: fresh pages
+ * cost as much as a short call itself.  It is not counted in nbytes and peak.  From any thread.
+ */
+void *cpa_host_borrow(struct cpa_device *device, size_t nbytes);
+void cpa_host_return(struct cpa_device *device, void *memory);
 /* A device with this table and nothing allocated. */
 enum cpa_status cpa_host_create(const struct cpa_device_ops *ops,
 	struct cpa_arithmetic (*arithmetic)(const struct cpa_problem *), bool fp64_partials,

@@ -92,7 +92,7 @@ struct cpa_device {
 	 * thread: a transport without threads of its own moves its messages meanwhile. */
 	void (*progress)(void *context);
 	void *progress_context;
-	size_t nbytes, peak;  /* allocated now and at most, exact */
+	size_t nbytes, peak;  /* allocated now and at most, exact; without the scratch of kernels */
 };
 
 /* "ref" and "cpu".  NULL name lists: cpa_device_name(i), NULL past the end. */

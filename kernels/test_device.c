@@ -1,7 +1,7 @@
 /*
  * test_device.c - the list of devices, memory, transfers, events and what devices declare.
  */
-#include "kernels/kernels.h"
+#include "kernels/host.h"
 #include "kernels/test_memory.h"
 
 #include <math.h>
@@ -44,6 +44,46 @@ static void an_unknown_device_is_refused_with_the_list(void **state)
 	assert_int_equal(cpa_device_create("", &device, &error), CPA_INVALID);
 	assert_int_equal(cpa_device_create("CPU", &device, &error), CPA_INVALID);
 }
+
+static void scratch_is_not_counted_nor_given_twice_at_once(void **state)
+{
+	struct cpa_device *device = make("cpu");
+	char *a = cpa_host_borrow(device, 1000), *b = cpa_host_borrow(device, 1000), *c;
+
+	(void)state;
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_true(a + 1000 <= b || b + 1000 <= a);
+	assert_int_equal((uintptr_t)a % CPA_HOST_ALIGN, 0);
+	memset(a, 1, 1000);
+	memset(b, 2, 1000);
+	assert_int_equal(a[999], 1);
+	cpa_host_return(device, a);
+	cpa_host_return(device, b);
+	c = cpa_host_borrow(device, 5000);
+	assert_non_null(c);
+	memset(c, 3, 5000);
+	cpa_host_return(device, c);
+	assert_int_equal(device->nbytes, 0);
+	assert_int_equal(device->peak, 0);
+	assert_null(cpa_host_borrow(device, SIZE_MAX - 8));
+	cpa_device_destroy(device);
+}
+
+#ifndef __SANITIZE_ADDRESS__
+static void scratch_given_back_is_used_again(void **state)
+{
+	struct cpa_device *device = make("cpu");
+	void *a = cpa_host_borrow(device, 1 << 20), *b;
+
+	(void)state;
+	cpa_host_return(device, a);
+	b = cpa_host_borrow(device, 1 << 10);
+	assert_ptr_equal(a, b);
+	cpa_host_return(device, b);
+	cpa_device_destroy(device);
+}
+#endif
 
 static void bytes_are_counted_exactly(void **state)
 {
@@ -166,6 +206,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_listed_device_can_be_made),
 		cmocka_unit_test(an_unknown_device_is_refused_with_the_list),
+		cmocka_unit_test(scratch_is_not_counted_nor_given_twice_at_once),
+#ifndef __SANITIZE_ADDRESS__
+		cmocka_unit_test(scratch_given_back_is_used_again),
+#endif
 		cmocka_unit_test(bytes_are_counted_exactly),
 		cmocka_unit_test(memory_that_cannot_be_had_is_reported),
 		cmocka_unit_test(what_was_uploaded_is_downloaded),
