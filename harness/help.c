@@ -55,6 +55,10 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn bench --problem S=1024,H=8,causal,dtype=bf16 --variant ring --ranks 2 "
 		"--rotate all\n"
 		"  cpattn bench --kernels --threads 1\n" },
+	{ "report", CPA_COMMAND_REPORT, "cpattn report FILE.json... --out DIR  [options]",
+		"pages and plots of what --json wrote; two files of one command are compared",
+		"  cpattn report verify.json bench.json --out report\n"
+		"  cpattn report before.json after.json --out report --annotations -\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -87,7 +91,7 @@ const char *cpa_command_list(void)
 const char *cpa_later_command(const char *name)
 {
 	static const char *const names[] = { "merge", "probe",
-		"simulate", "report" };
+		"simulate" };
 
 	static char text[200];
 
@@ -108,7 +112,6 @@ const char *cpa_later_option(const char *name)
 		{ "--as",
 			"is not in this version yet; plan judges by the rules of the "
 			"variants" },
-		{ "--out", "is not in this version yet" },
 	};
 
 	for (int i = 0; i < COUNT(later); i++)

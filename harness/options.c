@@ -186,6 +186,7 @@ static enum cpa_status unknown_option(const struct cpa_options *o, const char *n
 		o->command == CPA_COMMAND_PLAN            ? "plan"
 			: o->command == CPA_COMMAND_BENCH ? "bench"
 			: o->command == CPA_COMMAND_LIST ? "list"
+			: o->command == CPA_COMMAND_REPORT ? "report"
 							 : "verify");
 }
 

@@ -285,6 +285,22 @@ static enum cpa_status set_csv(struct cpa_options *o, const char *value,
 	return set_path("--csv", value, &o->csv, error);
 }
 
+static enum cpa_status set_annotations(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_path("--annotations", value, &o->annotations, error);
+}
+
+static enum cpa_status set_out(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0' || strcmp(value, "-") == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--out needs a directory, which is made where it is not there");
+	o->out = value;
+	return CPA_OK;
+}
+
 static enum cpa_status set_format(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
@@ -335,6 +351,7 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 /* diagnose is check, and then asks why. */
 #define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 #define B (1u << CPA_COMMAND_BENCH)
+#define R (1u << CPA_COMMAND_REPORT)
 
 static const struct cpa_option_info option_table[] = {
 	{ "--problem", "P", V | P | B, set_problem,
@@ -374,7 +391,10 @@ static const struct cpa_option_info option_table[] = {
 	{ "--kernels", NULL, B, set_kernels,
 		"times attention, merge and copies alone, over S, D, dtype and mask" },
 	{ "--json", "FILE", V | P | B | C, set_json, "writes the results as JSON; - for stdout" },
-	{ "--junit", "FILE", V | P | B | C, set_junit, "writes them as JUnit XML" },
+	{ "--out", "DIR", R, set_out, "where index.html, report.md and the plots go" },
+	{ "--annotations", "FILE", R, set_annotations,
+		"writes what is wrong as lines for a CI (::error ...); - for stdout" },
+	{ "--junit", "FILE", V | P | B | C | R, set_junit, "writes them as JUnit XML" },
 	{ "--csv", "FILE", V | P | B | C, set_csv, "writes them as CSV" },
 	{ "--verbose", NULL, V | P | C, set_verbose,
 		"a line for each configuration; in check for each wrong head" },

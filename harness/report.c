@@ -1,0 +1,88 @@
+/*
+ * report.c - what all parts of a report share: sums over ranks, names, and where data files lie.
+ */
+#include "harness/report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef CPA_DATADIR
+#define CPA_DATADIR "data"
+#endif
+
+const char *const cpa_report_phases[CPA_REPORT_NPHASES] = {
+	"attend", "merge", "copy", "exchange", "wait"};
+
+double cpa_series_sum(const struct cpa_series *series)
+{
+	double sum = series->n ? 0 : NAN;
+
+	for (int i = 0; i < series->n; i++)
+		sum += series->at[i];
+	return sum;
+}
+
+double cpa_series_max(const struct cpa_series *series)
+{
+	double max = NAN;
+
+	for (int i = 0; i < series->n; i++)
+		max = fmax(max, series->at[i]);
+	return max;
+}
+
+double cpa_series_imbalance(const struct cpa_series *series)
+{
+	double sum = cpa_series_sum(series);
+
+	return sum > 0 ? cpa_series_max(series) * series->n / sum : NAN;
+}
+
+double cpa_reported_ratio(const struct cpa_reported *r)
+{
+	return fmax(r->o.ratio, r->lse.ratio);
+}
+
+const char *cpa_report_format(struct cpa_arena *arena, const char *format, ...)
+{
+	va_list arguments, again;
+	char *text;
+	int n;
+
+	va_start(arguments, format);
+	va_copy(again, arguments);
+	n = vsnprintf(NULL, 0, format, arguments);
+	va_end(arguments);
+	text = n < 0 ? NULL : cpa_arena_alloc(arena, (size_t)n + 1);
+	if (text)
+		vsnprintf(text, (size_t)n + 1, format, again);
+	va_end(again);
+	return text ? text : "";
+}
+
+const char *cpa_reported_call(const struct cpa_reported *r, const struct cpa_report_run *run,
+	struct cpa_arena *arena)
+{
+	if (r->file && r->call)
+		return cpa_report_format(arena, "%s %s", r->file, r->call);
+	if (r->file || r->call)
+		return r->file ? r->file : r->call;
+	if (r->kernel)
+		return "kernels";
+	return run->problem ? run->problem : "problem";
+}
+
+bool cpa_report_find(const char *name, char *path, size_t size)
+{
+	const char *asked = getenv("CPATTN_DATA");
+	const char *const roots[] = {asked && asked[0] ? asked : "data", "data", ".", CPA_DATADIR};
+
+	for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++)
+		if (snprintf(path, size, "%s/%s", roots[i], name) < (int)size &&
+			access(path, R_OK) == 0)
+			return true;
+	return false;
+}
