@@ -307,6 +307,7 @@ run_test = CPATTN_DATA='$(CURDIR)/data' CPATTN='$(abspath $(BUILD)/$(1)/cpattn)'
 FUZZ_RUNS ?= 20000
 CORPUS_fuzz_recording := data/recordings data/recordings/bad
 CORPUS_fuzz_model := data/models
+CORPUS_fuzz_report := harness/corpus_report
 CORPUS_fuzz_options := harness/corpus_options
 
 # test_rules(mode)

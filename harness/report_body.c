@@ -116,11 +116,13 @@ static void write_runs(struct cpa_page *page, const struct cpa_report *report)
 		page->ops->row(page, cells, 8);
 	}
 	page->ops->end_table(page);
+	page->ops->fold(page, "The commands that made them");
 	for (int i = 0; i < report->nruns; i++)
 		if (report->runs[i].command_line)
 			page->ops->paragraph(page, CPA_MARK_NONE,
-				cpa_report_format(page->arena, "%s was made by: %s",
+				cpa_report_format(page->arena, "%s: %s",
 					report->runs[i].path, report->runs[i].command_line));
+	page->ops->unfold(page);
 }
 
 static void write_gaps(struct cpa_page *page, const struct cpa_report *report)
@@ -157,7 +159,7 @@ static void write_pair(
 {
 	const struct cpa_reported *r = p->after ? p->after : p->before;
 	struct cpa_cell cells[6];
-	char *end;
+	const char *end;
 
 	cells[0].text = cpa_change_name(p->change);
 	cells[0].mark = cpa_change_regresses(p->change) ? CPA_MARK_WRONG
@@ -169,7 +171,7 @@ static void write_pair(
 		p->before ? cpa_mark_of(p->before->verdict) : CPA_MARK_NONE};
 	cells[4] = (struct cpa_cell){p->after ? cpa_verdict_name(p->after->verdict) : NULL,
 		p->after ? cpa_mark_of(p->after->verdict) : CPA_MARK_NONE};
-	end = (char *)cpa_report_format(page->arena, "%s%s%s%s%s",
+	end = cpa_report_format(page->arena, "%s%s%s%s%s",
 		say_change(page, "error/bound", p->ratio), say_change(page, "bytes sent", p->bytes),
 		say_change(page, "peak memory", p->memory), say_change(page, "median time", p->time),
 		p->after && p->after->reason && p->change != CPA_CHANGE_NUMBERS ? p->after->reason : "");

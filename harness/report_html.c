@@ -6,6 +6,8 @@
 #include "harness/report_page.h"
 #include "harness/result_formats.h"
 
+enum { SHORT = 27 };
+
 static const char *const classes[CPA_NMARKS] = {NULL, "right", "wrong", "refused", "unknown"};
 
 /* Wide tables and drawings scroll by themselves, so that the page never does. */
@@ -20,10 +22,10 @@ static const char *const head =
 	"h3{font-size:16px;margin:24px 0 8px}\np{margin:6px 0}\n"
 	".wide{overflow-x:auto;margin:8px 0 14px}\n"
 	"table{border-collapse:collapse;font-size:13px;overflow-wrap:normal}\n"
-	"th,td{border:1px solid #d0d7de;padding:4px 8px;text-align:left;vertical-align:top}\n"
+	"th,td{border:1px solid #d0d7de;padding:3px 6px;text-align:left;vertical-align:top}\n"
 	"th{background:#f3f5f7;font-weight:600;white-space:nowrap}\n"
 	"td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
-	"td:first-child{font-weight:600}\ntd{max-width:34em}\n"
+	"td.s{white-space:nowrap}td:first-child{font-weight:600}\ntd{max-width:34em}\n"
 	".right{color:#0b5d2c;background:#e6f4ea}\n"
 	".wrong{color:#8c0a14;background:#fde8e8;font-weight:700}\n"
 	".refused{color:#4d5560;background:#eef0f2}\n.unknown{color:#6b4a00;background:#fdf3d8}\n"
@@ -89,12 +91,15 @@ static void row(struct cpa_page *page, const struct cpa_cell *cells, int n)
 {
 	fputs("<tr>", page->out);
 	for (int i = 0; i < n; i++) {
-		const char *number = page->heads[i][0] == '#' ? "n" : NULL;
+		const char *layout = page->heads[i][0] == '#' ? "n" : NULL;
 		const char *class = classes[cells[i].mark];
 
-		if (number || class)
-			fprintf(page->out, "<td class=\"%s%s%s\">", number ? number : "",
-				number && class ? " " : "", class ? class : "");
+		/* What is short stays on one line. */
+		if (!layout && (!cells[i].text || strlen(cells[i].text) < SHORT))
+			layout = "s";
+		if (layout || class)
+			fprintf(page->out, "<td class=\"%s%s%s\">", layout ? layout : "",
+				layout && class ? " " : "", class ? class : "");
 		else
 			fputs("<td>", page->out);
 		put_mark(page, cells[i].mark);
