@@ -274,6 +274,17 @@ static void write_wrong(struct cpa_page *page, const struct cpa_report_run *run)
 
 /* ---- the whole ---- */
 
+/* That of this name, where there is one; behind the name comes the number of the run. */
+static void write_plot(struct cpa_page *page, const struct cpa_plots *plots, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (int i = 0; i < plots->n; i++)
+		if (strncmp(plots->at[i].name, name, n) == 0 &&
+			(plots->at[i].name[n] == '\0' || plots->at[i].name[n] == '_'))
+			page->ops->plot(page, &plots->at[i]);
+}
+
 static void write_figures(struct cpa_page *page, const struct cpa_report_run *run,
 	const struct cpa_plots *plots, const struct cpa_calls *calls)
 {
@@ -282,14 +293,15 @@ static void write_figures(struct cpa_page *page, const struct cpa_report_run *ru
 	for (int i = 0; calls->n > 1 && i < calls->n; i++)
 		cpa_report_matrix(page, run, calls, i);
 	cpa_report_errors(page, run, calls);
+	write_plot(page, plots, "error");
 	cpa_report_amounts(page, run);
+	write_plot(page, plots, "bytes");
 	cpa_report_balance(page, run);
+	write_plot(page, plots, "balance");
 	cpa_report_times(page, run);
+	write_plot(page, plots, "time");
+	write_plot(page, plots, "scaling");
 	cpa_report_shape(page, run);
-	if (plots->n > 0)
-		page->ops->heading(page, 3, "Plots");
-	for (int i = 0; i < plots->n; i++)
-		page->ops->plot(page, &plots->at[i]);
 	if (plots->why[0])
 		page->ops->paragraph(page, CPA_MARK_NONE, plots->why);
 }
