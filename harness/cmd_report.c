@@ -1,6 +1,6 @@
 /*
- * cmd_report.c - the command report: reads, compares, and puts what it makes in place when all of it
- * is whole.
+ * cmd_report.c - the command report: reads, compares, and puts what it makes in place when all of
+ * it is whole.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -213,8 +213,9 @@ static void say_gaps(const struct cpa_report *report)
 			const struct cpa_gap *gap = &report->runs[i].gaps[g];
 			struct cpa_error error;
 
-			cpa_fail(&error, CPA_INVALID, "%.300s: %.200s is %s", report->runs[i].path,
-				gap->path, gap->kind ? "not what was expected" : "missing");
+			cpa_fail(&error, CPA_INVALID, "%.300s: %.200s is %s",
+				report->runs[i].path, gap->path,
+				gap->kind ? "not what was expected" : "missing");
 			cpa_complain(&error);
 		}
 }
@@ -222,8 +223,8 @@ static void say_gaps(const struct cpa_report *report)
 static enum cpa_status read_all(const struct cpa_options *o, struct cpa_arena *arena,
 	struct cpa_report *report, struct cpa_error *error)
 {
-	struct cpa_report_run *runs =
-		cpa_arena_alloc(arena, (size_t)o->nfiles * sizeof *report->runs);
+	struct cpa_report_run *runs = cpa_arena_alloc(
+		arena, (size_t)o->nfiles * sizeof *report->runs);
 	struct cpa_comparison *comparison = cpa_arena_alloc(arena, sizeof *comparison);
 	struct cpa_published *published;
 	enum cpa_status status = CPA_OK;

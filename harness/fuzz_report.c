@@ -1,6 +1,6 @@
 /*
- * fuzz_report.c - the reader of reports on any input: it may refuse, in one sentence; what it accepts
- * makes pages, and compares with itself without a change.
+ * fuzz_report.c - the reader of reports on any input: it may refuse, in one sentence; what it
+ * accepts makes pages, and compares with itself without a change.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -38,11 +38,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	cpa_arena_init(&arena);
 	if (cpa_report_parse("x", (const char *)data, size, &arena, &runs[0], &error) == CPA_OK) {
-		struct cpa_report report = {.runs = runs, .nruns = 1, .plots = plots, .arena = &arena};
+		struct cpa_report report = {
+			.runs = runs, .nruns = 1, .plots = plots, .arena = &arena};
 
 		write_all(&report);
 		runs[1] = runs[0];
-		assert(cpa_report_compare(&runs[0], &runs[1], &arena, &comparison, &error) == CPA_OK);
+		assert(cpa_report_compare(&runs[0], &runs[1], &arena, &comparison, &error) ==
+			CPA_OK);
 		assert(comparison.nchanges == 0 && comparison.nregressions == 0);
 		report.nruns = 2;
 		report.comparison = &comparison;

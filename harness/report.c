@@ -3,6 +3,7 @@
  */
 #include "harness/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #ifndef CPA_DATADIR
 #define CPA_DATADIR "data"
 #endif
+
+enum { MAX_FILE = 1 << 30 };
 
 const char *const cpa_report_phases[CPA_REPORT_NPHASES] = {
 	"attend", "merge", "copy", "exchange", "wait"};
@@ -63,8 +66,8 @@ const char *cpa_report_format(struct cpa_arena *arena, const char *format, ...)
 	return text ? text : "";
 }
 
-const char *cpa_reported_call(const struct cpa_reported *r, const struct cpa_report_run *run,
-	struct cpa_arena *arena)
+const char *cpa_reported_call(
+	const struct cpa_reported *r, const struct cpa_report_run *run, struct cpa_arena *arena)
 {
 	if (r->file && r->call)
 		return cpa_report_format(arena, "%s %s", r->file, r->call);
@@ -78,11 +81,50 @@ const char *cpa_reported_call(const struct cpa_reported *r, const struct cpa_rep
 bool cpa_report_find(const char *name, char *path, size_t size)
 {
 	const char *asked = getenv("CPATTN_DATA");
-	const char *const roots[] = {asked && asked[0] ? asked : "data", "data", ".", CPA_DATADIR};
+	const char *const roots[] = {
+		asked && asked[0] ? asked : "data", "data", ".", CPA_DATADIR};
 
 	for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++)
 		if (snprintf(path, size, "%s/%s", roots[i], name) < (int)size &&
 			access(path, R_OK) == 0)
 			return true;
 	return false;
+}
+
+/* All of a file, by doubling: it may be a pipe. */
+static char *read_all(FILE *file, size_t *nbytes)
+{
+	size_t size = 1 << 16, used = 0;
+	char *text = malloc(size), *grown;
+
+	while (text && (used += fread(text + used, 1, size - used, file)) == size) {
+		grown = size < MAX_FILE ? realloc(text, size *= 2) : NULL;
+		if (!grown) {
+			free(text);
+			errno = size < MAX_FILE ? ENOMEM : EFBIG;
+			return NULL;
+		}
+		text = grown;
+	}
+	*nbytes = used;
+	return text;
+}
+
+enum cpa_status cpa_report_read(const char *path, struct cpa_arena *arena,
+	struct cpa_report_run *run, struct cpa_error *error)
+{
+	FILE *file = fopen(path, "rb");
+	size_t nbytes = 0;
+	char *text = file ? read_all(file, &nbytes) : NULL;
+	enum cpa_status status;
+
+	if (!text || ferror(file))
+		status = cpa_fail(
+			error, CPA_INVALID, "%.300s: cannot be read: %s", path, strerror(errno));
+	else
+		status = cpa_report_parse(path, text, nbytes, arena, run, error);
+	if (file)
+		fclose(file);
+	free(text);
+	return status;
 }

@@ -1,6 +1,6 @@
 /*
- * report_body.c - the content of a report in order: what was read, what changed, what is wrong, then
- * the figures of each run.
+ * report_body.c - the content of a report in order: what was read, what changed, what is wrong,
+ * then the figures of each run.
  */
 #include <math.h>
 #include <string.h>
@@ -36,8 +36,8 @@ const char *cpa_say_number(struct cpa_page *page, double value)
 	return cpa_report_format(page->arena, "%.3g", value);
 }
 
-static const char *scaled(struct cpa_page *page, double value, double step,
-	const char *const *units, int n)
+static const char *scaled(
+	struct cpa_page *page, double value, double step, const char *const *units, int n)
 {
 	int i = 0;
 
@@ -47,8 +47,8 @@ static const char *scaled(struct cpa_page *page, double value, double step,
 		value /= step;
 		i++;
 	}
-	return cpa_report_format(page->arena, fabs(value) >= 100 ? "%.0f %s" : "%.3g %s", value,
-		units[i]);
+	return cpa_report_format(
+		page->arena, fabs(value) >= 100 ? "%.0f %s" : "%.3g %s", value, units[i]);
 }
 
 const char *cpa_say_bytes(struct cpa_page *page, double nbytes)
@@ -102,7 +102,8 @@ static void write_runs(struct cpa_page *page, const struct cpa_report *report)
 	page->ops->table(page, heads, 8);
 	for (int i = 0; i < report->nruns; i++) {
 		const struct cpa_report_run *run = &report->runs[i];
-		struct cpa_cell cells[8] = {{run->path, CPA_MARK_NONE}, {run->command, CPA_MARK_NONE}};
+		struct cpa_cell cells[8] = {
+			{run->path, CPA_MARK_NONE}, {run->command, CPA_MARK_NONE}};
 
 		for (int v = 0; v < 4; v++) {
 			cells[2 + v].text = cpa_report_format(page->arena, "%d", run->counts[v]);
@@ -120,8 +121,8 @@ static void write_runs(struct cpa_page *page, const struct cpa_report *report)
 	for (int i = 0; i < report->nruns; i++)
 		if (report->runs[i].command_line)
 			page->ops->paragraph(page, CPA_MARK_NONE,
-				cpa_report_format(page->arena, "%s: %s",
-					report->runs[i].path, report->runs[i].command_line));
+				cpa_report_format(page->arena, "%s: %s", report->runs[i].path,
+					report->runs[i].command_line));
 	page->ops->unfold(page);
 }
 
@@ -133,15 +134,18 @@ static void write_gaps(struct cpa_page *page, const struct cpa_report *report)
 		for (int g = 0; g < report->runs[i].ngaps; g++) {
 			const struct cpa_report_run *run = &report->runs[i];
 			const struct cpa_gap *gap = &run->gaps[g];
-			const char *where = gap->first < 0 ? ""
+			const char *where = gap->first < 0
+				? ""
 				: cpa_report_format(page->arena,
-					", in %d places, first in result %d", gap->count, gap->first);
+					  ", in %d places, first in result %d", gap->count,
+					  gap->first);
 
 			if (!any)
 				page->ops->heading(page, 2, "What the files lack");
 			any = true;
 			page->ops->paragraph(page, CPA_MARK_UNKNOWN,
-				cpa_report_format(page->arena, "%s: %s is %s%s", run->path, gap->path,
+				cpa_report_format(page->arena, "%s: %s is %s%s", run->path,
+					gap->path,
 					gap->kind ? "not what was expected" : "missing", where));
 		}
 }
@@ -150,8 +154,7 @@ static void write_gaps(struct cpa_page *page, const struct cpa_report *report)
 
 static const char *say_change(struct cpa_page *page, const char *name, double ratio)
 {
-	return isnan(ratio) ? ""
-			    : cpa_report_format(page->arena, "%s x %.3g; ", name, ratio);
+	return isnan(ratio) ? "" : cpa_report_format(page->arena, "%s x %.3g; ", name, ratio);
 }
 
 static void write_pair(
@@ -163,7 +166,7 @@ static void write_pair(
 
 	cells[0].text = cpa_change_name(p->change);
 	cells[0].mark = cpa_change_regresses(p->change) ? CPA_MARK_WRONG
-		: p->change == CPA_CHANGE_FIXED         ? CPA_MARK_RIGHT
+		: p->change == CPA_CHANGE_FIXED		? CPA_MARK_RIGHT
 							: CPA_MARK_NONE;
 	cells[1] = (struct cpa_cell){cpa_reported_call(r, run, page->arena), CPA_MARK_NONE};
 	cells[2] = (struct cpa_cell){r->label, CPA_MARK_NONE};
@@ -172,9 +175,12 @@ static void write_pair(
 	cells[4] = (struct cpa_cell){p->after ? cpa_verdict_name(p->after->verdict) : NULL,
 		p->after ? cpa_mark_of(p->after->verdict) : CPA_MARK_NONE};
 	end = cpa_report_format(page->arena, "%s%s%s%s%s",
-		say_change(page, "error/bound", p->ratio), say_change(page, "bytes sent", p->bytes),
-		say_change(page, "peak memory", p->memory), say_change(page, "median time", p->time),
-		p->after && p->after->reason && p->change != CPA_CHANGE_NUMBERS ? p->after->reason : "");
+		say_change(page, "error/bound", p->ratio),
+		say_change(page, "bytes sent", p->bytes),
+		say_change(page, "peak memory", p->memory),
+		say_change(page, "median time", p->time),
+		p->after && p->after->reason && p->change != CPA_CHANGE_NUMBERS ? p->after->reason
+										: "");
 	cells[5] = (struct cpa_cell){end[0] ? end : NULL, CPA_MARK_NONE};
 	page->ops->row(page, cells, 6);
 }
@@ -189,12 +195,14 @@ static void write_comparison(struct cpa_page *page, const struct cpa_comparison 
 	page->ops->heading(page, 2, "What changed");
 	page->ops->paragraph(page, c->nregressions ? CPA_MARK_WRONG : CPA_MARK_RIGHT,
 		cpa_report_format(page->arena,
-			"%d regression%s, %d of %d results changed, from %s to %s.", c->nregressions,
-			c->nregressions == 1 ? "" : "s", c->nchanges, c->n, c->before->path,
-			c->after->path));
+			"%d regression%s, %d of %d results changed, from %s to %s.",
+			c->nregressions, c->nregressions == 1 ? "" : "s", c->nchanges, c->n,
+			c->before->path, c->after->path));
 	page->ops->paragraph(page, CPA_MARK_NONE,
-		"A regression is a result that is wrong and was not, or one that was right and is "
-		"refused or gone. Errors over bounds count as changed beyond 1 %, bytes and memory at "
+		"A regression is a result that is wrong and was not, or one that was right and "
+		"is "
+		"refused or gone. Errors over bounds count as changed beyond 1 %, bytes and "
+		"memory at "
 		"any change, times where neither median lies between the quartiles of the other; "
 		"none of these is a regression.");
 	if (c->nchanges == 0)
@@ -214,11 +222,14 @@ static void write_findings(struct cpa_page *page, const struct cpa_reported *r)
 {
 	for (int f = 0; f < r->nfindings && f < MOST_FINDINGS; f++)
 		page->ops->paragraph(page, CPA_MARK_NONE,
-			cpa_report_format(page->arena, "%s, %s: %s explains %.3g %% of the error%s",
-				r->label, r->findings[f].class ? r->findings[f].class : "?",
-				r->findings[f].name ? r->findings[f].name : "a fault without a name",
+			cpa_report_format(page->arena,
+				"%s, %s: %s explains %.3g %% of the error%s", r->label,
+				r->findings[f].class ? r->findings[f].class : "?",
+				r->findings[f].name ? r->findings[f].name
+						    : "a fault without a name",
 				100 * r->findings[f].explained,
-				r->findings[f].ties > 0 ? ", and others explain it as well" : ""));
+				r->findings[f].ties > 0 ? ", and others explain it as well"
+							: ""));
 	if (r->nfindings > MOST_FINDINGS)
 		page->ops->paragraph(page, CPA_MARK_NONE,
 			cpa_report_format(page->arena, "%d findings more are in the JSON",
@@ -237,7 +248,8 @@ static void write_verdicts(struct cpa_page *page, const struct cpa_report_run *r
 	page->ops->table(page, heads, 4);
 	for (int i = 0; i < run->n && n < MOST_WRONG; i++) {
 		const struct cpa_reported *r = &run->results[i];
-		struct cpa_cell cells[4] = {{cpa_reported_call(r, run, page->arena), CPA_MARK_NONE},
+		struct cpa_cell cells[4] = {
+			{cpa_reported_call(r, run, page->arena), CPA_MARK_NONE},
 			{r->label, cpa_mark_of(verdict)},
 			{cpa_say_number(page, cpa_reported_ratio(r)), CPA_MARK_NONE},
 			{r->reason, CPA_MARK_NONE}};
@@ -318,19 +330,22 @@ void cpa_report_write(struct cpa_page *page, const struct cpa_report *report)
 	for (int i = 0; i < report->nruns; i++) {
 		const struct cpa_report_run *run = &report->runs[i];
 
+		/* Of two runs that are compared, the first is only what the other is held
+		 * against. */
+		if (report->comparison && i == 0)
+			continue;
 		if (!cpa_calls_find(run, page->arena, &calls))
 			return;
 		page->ops->heading(page, 2,
-			cpa_report_format(page->arena, "%s, %s", run->command ? run->command : "results",
-				run->path));
+			cpa_report_format(page->arena, "%s, %s",
+				run->command ? run->command : "results", run->path));
 		if (run->fault)
 			page->ops->paragraph(page, CPA_MARK_UNKNOWN,
 				cpa_report_format(page->arena,
-					"The fault %s was planted in this run, on purpose.", run->fault));
+					"The fault %s was planted in this run, on purpose.",
+					run->fault));
 		write_wrong(page, run);
-		/* Of two runs that are compared, the first is only what the other is held against. */
-		if (!report->comparison || i > 0)
-			write_figures(page, run, &report->plots[i], &calls);
+		write_figures(page, run, &report->plots[i], &calls);
 	}
 	cpa_report_published(page, report);
 	for (int i = 0; i < report->nruns; i++)

@@ -71,8 +71,9 @@ static void annotate_regressions(FILE *out, const struct cpa_comparison *c)
 			continue;
 		put_annotation(out, "error", r->file ? r->file : c->after->path,
 			"regression, vanished", r,
-			p->after && p->after->reason ? p->after->reason
-						     : "was in the run before, and is not in this one");
+			p->after && p->after->reason
+				? p->after->reason
+				: "was in the run before, and is not in this one");
 	}
 }
 

@@ -1,5 +1,6 @@
 /*
- * report_compare.c - two runs of one command: results paired by what they are of, and what changed.
+ * report_compare.c - two runs of one command: results paired by what they are of, and what
+ * changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static double changed(double before, double after, double least)
 }
 
 /* Neither median lies between the quartiles of the other. */
-static double time_changed(const struct cpa_statistics *before, const struct cpa_statistics *after)
+static double time_changed(
+	const struct cpa_statistics *before, const struct cpa_statistics *after)
 {
 	if (before->n == 0 || after->n == 0)
 		return NAN;
@@ -88,7 +90,7 @@ static enum cpa_change judge(const struct cpa_pair *p)
 
 	if (!p->before)
 		return p->after->verdict == CPA_VERDICT_WRONG ? CPA_CHANGE_WRONG
-							       : CPA_CHANGE_ADDED;
+							      : CPA_CHANGE_ADDED;
 	if (!p->after)
 		return CPA_CHANGE_VANISHED;
 	before = p->before->verdict;
@@ -102,7 +104,7 @@ static enum cpa_change judge(const struct cpa_pair *p)
 	if (before == CPA_VERDICT_RIGHT)
 		return CPA_CHANGE_VANISHED; /* there is no right result of it any more */
 	return after == CPA_VERDICT_RIGHT && before == CPA_VERDICT_WRONG ? CPA_CHANGE_FIXED
-									  : CPA_CHANGE_VERDICT;
+									 : CPA_CHANGE_VERDICT;
 }
 
 static void add(struct cpa_comparison *c, const struct cpa_reported *before,

@@ -43,7 +43,8 @@ static int gather_amounts(const struct cpa_report_run *run, struct amounts *grou
 		if (g == MOST_VARIANTS)
 			continue;
 		if (g == n)
-			groups[n++] = (struct amounts){r->variant, 0, none, none, none, none, none};
+			groups[n++] = (struct amounts){
+				r->variant, 0, none, none, none, none, none};
 		groups[g].n++;
 		widen(&groups[g].bytes, cpa_series_sum(&r->bytes_sent));
 		widen(&groups[g].rank_bytes, cpa_series_max(&r->bytes_sent));
@@ -122,7 +123,8 @@ static void write_balance(struct cpa_page *page, const struct cpa_report_run *ru
 		double mean = cpa_series_sum(&at[i]->work) / at[i]->work.n;
 		struct cpa_cell cells[MOST_RANKS + 3] = {{at[i]->label, CPA_MARK_NONE},
 			{cpa_reported_call(at[i], run, page->arena), CPA_MARK_NONE},
-			{cpa_say_number(page, cpa_series_imbalance(&at[i]->work)), CPA_MARK_NONE}};
+			{cpa_say_number(page, cpa_series_imbalance(&at[i]->work)),
+				CPA_MARK_NONE}};
 
 		for (int r = 0; r < nranks; r++)
 			if (r < at[i]->work.n)
@@ -134,12 +136,13 @@ static void write_balance(struct cpa_page *page, const struct cpa_report_run *ru
 
 void cpa_report_balance(struct cpa_page *page, const struct cpa_report_run *run)
 {
-	const struct cpa_reported **at =
-		cpa_arena_alloc(page->arena, ((size_t)run->n + 1) * sizeof *at);
+	const struct cpa_reported **at = cpa_arena_alloc(
+		page->arena, ((size_t)run->n + 1) * sizeof *at);
 	int n = 0;
 
 	for (int i = 0; at && i < run->n; i++)
-		if (!isnan(cpa_series_imbalance(&run->results[i].work)) && run->results[i].work.n > 1)
+		if (!isnan(cpa_series_imbalance(&run->results[i].work)) &&
+			run->results[i].work.n > 1)
 			at[n++] = &run->results[i];
 	if (n == 0)
 		return;
@@ -147,7 +150,8 @@ void cpa_report_balance(struct cpa_page *page, const struct cpa_report_run *run)
 	page->ops->heading(page, 3, "Load balance");
 	page->ops->paragraph(page, CPA_MARK_NONE,
 		cpa_report_format(page->arena,
-			"Work (visible pairs of query and key) of each rank over the mean of all, "
+			"Work (visible pairs of query and key) of each rank over the mean of "
+			"all, "
 			"least balanced first: %d of %d results.",
 			n < MOST_BALANCED ? n : MOST_BALANCED, n));
 	write_balance(page, run, at, n < MOST_BALANCED ? n : MOST_BALANCED);
@@ -173,8 +177,8 @@ static void write_time(struct cpa_page *page, const struct cpa_reported *r)
 
 static void write_kernels(struct cpa_page *page, const struct cpa_report_run *run)
 {
-	static const char *const heads[] = {"kernel and problem", "#fastest", "#median", "#spread",
-		"#G/s", "#of its limit", "dtype", "device"};
+	static const char *const heads[] = {"kernel and problem", "#fastest", "#median",
+		"#spread", "#G/s", "#of its limit", "dtype", "device"};
 
 	page->ops->heading(page, 3, "Times of kernels");
 	page->ops->table(page, heads, 8);
@@ -185,8 +189,8 @@ static void write_kernels(struct cpa_page *page, const struct cpa_report_run *ru
 			{cpa_say_seconds(page, r->seconds.median), CPA_MARK_NONE},
 			{cpa_say_share(page, r->spread), CPA_MARK_NONE},
 			{cpa_say_number(page, 1e-9 * r->rate), CPA_MARK_NONE},
-			{cpa_say_share(page, r->of_limit), CPA_MARK_NONE}, {r->dtype, CPA_MARK_NONE},
-			{r->device, CPA_MARK_NONE}};
+			{cpa_say_share(page, r->of_limit), CPA_MARK_NONE},
+			{r->dtype, CPA_MARK_NONE}, {r->device, CPA_MARK_NONE}};
 
 		if (r->kernel)
 			page->ops->row(page, cells, 8);
@@ -197,8 +201,8 @@ static void write_kernels(struct cpa_page *page, const struct cpa_report_run *ru
 void cpa_report_times(struct cpa_page *page, const struct cpa_report_run *run)
 {
 	static const char *const heads[] = {"what ran", "#fastest", "#median", "#spread", "#GF/s",
-		"#of the peak", "#one rank / this", "#attend", "#merge", "#copy", "#exchange", "#wait",
-		"#beyond kernels"};
+		"#of the peak", "#one rank / this", "#attend", "#merge", "#copy", "#exchange",
+		"#wait", "#beyond kernels"};
 	int n = 0, nkernels = 0;
 
 	for (int i = 0; i < run->n; i++) {
@@ -211,7 +215,8 @@ void cpa_report_times(struct cpa_page *page, const struct cpa_report_run *run)
 		return;
 	page->ops->heading(page, 3, "Times");
 	page->ops->paragraph(page, CPA_MARK_NONE,
-		"Phases are of the fastest repetition. In one process the ranks take turns, and phases "
+		"Phases are of the fastest repetition. In one process the ranks take turns, and "
+		"phases "
 		"are sums over all of them.");
 	page->ops->table(page, heads, 13);
 	for (int i = 0; i < run->n; i++)
@@ -232,21 +237,23 @@ static void write_result(struct cpa_page *page, const struct cpa_reported *r)
 	double seconds = r->seconds.n > 0 ? r->seconds.median : r->run_seconds;
 	struct cpa_cell cells[10] = {{r->label, CPA_MARK_NONE},
 		{cpa_verdict_name(r->verdict), cpa_mark_of(r->verdict)},
-		{say_ratio(page, &r->o), CPA_MARK_NONE}, {say_ratio(page, &r->lse), CPA_MARK_NONE},
+		{say_ratio(page, &r->o), CPA_MARK_NONE},
+		{say_ratio(page, &r->lse), CPA_MARK_NONE},
 		{cpa_say_number(page, r->probe_ratio), CPA_MARK_NONE},
 		{cpa_say_bytes(page, cpa_series_sum(&r->bytes_sent)), CPA_MARK_NONE},
 		{cpa_say_number(page, cpa_series_sum(&r->messages)), CPA_MARK_NONE},
 		{cpa_say_bytes(page, cpa_series_max(&r->peak_bytes)), CPA_MARK_NONE},
 		{cpa_say_seconds(page, seconds), CPA_MARK_NONE},
-		{r->reason ? r->reason
-				: r->proved > 0 ? "proved" : NULL,
+		{r->reason			? r->reason
+				: r->proved > 0 ? "proved"
+						: NULL,
 			CPA_MARK_NONE}};
 
 	page->ops->row(page, cells, 10);
 }
 
-void cpa_report_all(struct cpa_page *page, const struct cpa_report_run *run,
-	const struct cpa_calls *calls)
+void cpa_report_all(
+	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls)
 {
 	static const char *const heads[] = {"what ran", "verdict", "#o / bound", "#lse / bound",
 		"#probes / bound", "#bytes sent", "#messages", "#peak memory", "#time", "reason"};

@@ -18,7 +18,8 @@ static const char *const head =
 	"body{font:15px/1.45 system-ui,\"DejaVu Sans\",sans-serif;color:#1b1f24;background:#fff;"
 	"margin:0 auto;padding:0 16px 48px;max-width:1200px;overflow-wrap:anywhere}\n"
 	"h1{font-size:26px;margin:24px 0 12px}\n"
-	"h2{font-size:20px;margin:36px 0 10px;border-bottom:2px solid #d0d7de;padding-bottom:4px}\n"
+	"h2{font-size:20px;margin:36px 0 10px;border-bottom:2px solid "
+	"#d0d7de;padding-bottom:4px}\n"
 	"h3{font-size:16px;margin:24px 0 8px}\np{margin:6px 0}\n"
 	".wide{overflow-x:auto;margin:8px 0 14px}\n"
 	"table{border-collapse:collapse;font-size:13px;overflow-wrap:normal}\n"
@@ -103,8 +104,10 @@ static void row(struct cpa_page *page, const struct cpa_cell *cells, int n)
 		else
 			fputs("<td>", page->out);
 		put_mark(page, cells[i].mark);
-		cpa_xml_text(page->out, cells[i].text ? cells[i].text
-			: cells[i].mark == CPA_MARK_NONE ? "-" : "");
+		cpa_xml_text(page->out,
+			cells[i].text				 ? cells[i].text
+				: cells[i].mark == CPA_MARK_NONE ? "-"
+								 : "");
 		fputs("</td>", page->out);
 	}
 	fputs("</tr>\n", page->out);

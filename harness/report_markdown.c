@@ -1,6 +1,6 @@
 /*
- * report_markdown.c - a report as a comment on a pull request: what comes first is whole, and rows
- * beyond the length that such a comment may have are counted.
+ * report_markdown.c - a report as a comment on a pull request: what comes first is whole, and
+ * rows beyond the length that such a comment may have are counted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 /* Rows stop first, so that headings and the ends of what is open always fit. */
 enum { ROW_LIMIT = 52000, TEXT_LIMIT = 60000, MOST_CELL = 600 };
 
-/* Text that shows as it is: no mark-up, no line ends, no bytes that are no UTF-8; at most `most` bytes. */
+/* Text that shows as it is: no mark-up, no line ends, no bytes that are no UTF-8; at most `most`
+ * bytes. */
 static void put_text(FILE *out, const char *text, size_t most)
 {
 	const char *start = text;
@@ -189,13 +190,15 @@ static void end_table(struct cpa_page *page)
 	page->full |= left_out > 0;
 	if (left_out)
 		paragraph(page, CPA_MARK_NONE,
-			cpa_report_format(page->arena, "%zu rows more are in index.html.", left_out));
+			cpa_report_format(
+				page->arena, "%zu rows more are in index.html.", left_out));
 }
 
 static void plot(struct cpa_page *page, const struct cpa_plot *p)
 {
 	paragraph(page, CPA_MARK_NONE,
-		cpa_report_format(page->arena, "%s: %s.svg, %s.png", p->caption, p->name, p->name));
+		cpa_report_format(
+			page->arena, "%s: %s.svg, %s.png", p->caption, p->name, p->name));
 }
 
 enum cpa_status cpa_report_markdown(
@@ -207,7 +210,8 @@ enum cpa_status cpa_report_markdown(
 
 	cpa_report_write(&page, report);
 	if (page.full)
-		put_end(&page, "\nThis comment is as long as one may be; index.html has the rest.\n");
+		put_end(&page,
+			"\nThis comment is as long as one may be; index.html has the rest.\n");
 	return report->arena->failed
 		? cpa_fail(error, CPA_NO_MEMORY, "out of memory for the report")
 		: CPA_OK;

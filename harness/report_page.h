@@ -1,6 +1,7 @@
 /*
- * report_page.h - what a report says, apart from how a page writes it.  The parts are called in order
- * and write through the operations of a page: one for HTML, one for Markdown.  Private to the report.
+ * report_page.h - what a report says, apart from how a page writes it.  The parts are called in
+ * order and write through the operations of a page: one for HTML, one for Markdown.  Private to
+ * the report.
  */
 #ifndef CPA_REPORT_PAGE_H
 #define CPA_REPORT_PAGE_H
@@ -41,7 +42,7 @@ struct cpa_page {
 	const struct cpa_page_ops *ops;
 	FILE *out;
 	struct cpa_arena *arena; /* of the texts */
-	int ncolumns;            /* of the open table */
+	int ncolumns; /* of the open table */
 	const char *const *heads;
 	size_t used, left_out; /* Markdown: bytes so far, rows left out of the open table */
 	bool full, folded, tabled; /* likewise: something is left out; what is open */
@@ -66,15 +67,15 @@ void cpa_report_matrix(struct cpa_page *page, const struct cpa_report_run *run,
 	const struct cpa_calls *calls, int call);
 void cpa_report_parts(struct cpa_page *page, const struct cpa_report_run *run,
 	const struct cpa_calls *calls); /* of check: calls x ranks */
-void cpa_report_errors(struct cpa_page *page, const struct cpa_report_run *run,
-	const struct cpa_calls *calls);
+void cpa_report_errors(
+	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls);
 void cpa_report_amounts(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_balance(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_times(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_shape(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_published(struct cpa_page *page, const struct cpa_report *report);
-void cpa_report_all(struct cpa_page *page, const struct cpa_report_run *run,
-	const struct cpa_calls *calls);
+void cpa_report_all(
+	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls);
 
 /* Numbers for people, in the arena; NULL for what does not exist. */
 const char *cpa_say_number(struct cpa_page *page, double value);

@@ -109,7 +109,8 @@ static int put_points(FILE *out, const struct cpa_report_run *run, struct groups
 }
 
 /* A block of names, then one of points for each of `kinds` */
-static bool put_groups(FILE *out, const struct cpa_report_run *run, value_function *show, int kinds)
+static bool put_groups(
+	FILE *out, const struct cpa_report_run *run, value_function *show, int kinds)
 {
 	struct groups groups = {.n = 0};
 	int n = 0;
@@ -172,7 +173,8 @@ static bool put_time(FILE *out, const struct cpa_report_run *run)
 	for (int i = 0; i < n && i < MOST_BARS; i++) {
 		put_label(out, at[i]->label);
 		for (int p = 0; p < CPA_REPORT_NPHASES; p++)
-			fprintf(out, " %.9g", isfinite(at[i]->phases[p]) ? 1e3 * at[i]->phases[p] : 0);
+			fprintf(out, " %.9g",
+				isfinite(at[i]->phases[p]) ? 1e3 * at[i]->phases[p] : 0);
 		fputc('\n', out);
 	}
 	free(at);
@@ -238,7 +240,8 @@ static bool find_full(const char *path, char *full)
 	return true;
 }
 
-/* Runs it in directory with the style and one script; its exit status, NOT_THERE without gnuplot. */
+/* Runs it in directory with the style and one script; its exit status, NOT_THERE without gnuplot.
+ */
 static int run_gnuplot(
 	const char *directory, const char *setting, const char *style, const char *script)
 {
@@ -266,8 +269,8 @@ static int run_gnuplot(
 }
 
 /*
- * The drawing from its first element on.  gnuplot gives marks the same ids in every file; in one page
- * they must differ, so the name of the plot goes before them.
+ * The drawing from its first element on.  gnuplot gives marks the same ids in every file; in one
+ * page they must differ, so the name of the plot goes before them.
  */
 static char *read_svg(const char *path, const char *name, struct cpa_arena *arena)
 {
@@ -313,7 +316,8 @@ static const struct drawing {
 
 const char *cpa_report_plot_name(int i)
 {
-	return i >= 0 && i < (int)(sizeof drawings / sizeof drawings[0]) ? drawings[i].name : NULL;
+	return i >= 0 && i < (int)(sizeof drawings / sizeof drawings[0]) ? drawings[i].name
+									 : NULL;
 }
 
 /* CPA_OK also where gnuplot fails: why is in plots. */
@@ -335,10 +339,12 @@ static enum cpa_status draw(const struct drawing *d, const struct cpa_report_run
 	snprintf(path, sizeof path, "%s/%s.dat", directory, plot->name);
 	out = fopen(path, "w");
 	if (!out)
-		return cpa_fail(error, CPA_EXTERNAL, "cannot write %.600s: %s", path, strerror(errno));
+		return cpa_fail(
+			error, CPA_EXTERNAL, "cannot write %.600s: %s", path, strerror(errno));
 	any = d->put(out, run);
 	if (fclose(out) != 0)
-		return cpa_fail(error, CPA_EXTERNAL, "cannot write %.600s: %s", path, strerror(errno));
+		return cpa_fail(
+			error, CPA_EXTERNAL, "cannot write %.600s: %s", path, strerror(errno));
 	for (int k = 0; any && k < 2 && status == 0; k++) {
 		snprintf(setting, sizeof setting, "name='%s'; kind='%s'", plot->name, kinds[k]);
 		status = run_gnuplot(directory, setting, scripts[0], scripts[1]);
@@ -356,7 +362,8 @@ static enum cpa_status draw(const struct drawing *d, const struct cpa_report_run
 	}
 	if (status == NOT_THERE)
 		snprintf(plots->why, sizeof plots->why,
-			"There are no plots: gnuplot is not installed (on Debian and Ubuntu it is in "
+			"There are no plots: gnuplot is not installed (on Debian and Ubuntu it "
+			"is in "
 			"gnuplot-nox).");
 	else if (!plot->svg)
 		snprintf(plots->why, sizeof plots->why,
@@ -364,8 +371,9 @@ static enum cpa_status draw(const struct drawing *d, const struct cpa_report_run
 	return CPA_OK;
 }
 
-enum cpa_status cpa_report_plot(const struct cpa_report_run *run, int number, const char *directory,
-	struct cpa_arena *arena, struct cpa_plots *plots, struct cpa_error *error)
+enum cpa_status cpa_report_plot(const struct cpa_report_run *run, int number,
+	const char *directory, struct cpa_arena *arena, struct cpa_plots *plots,
+	struct cpa_error *error)
 {
 	enum cpa_status status = CPA_OK;
 
@@ -377,7 +385,8 @@ enum cpa_status cpa_report_plot(const struct cpa_report_run *run, int number, co
 		if (!cpa_report_find("reports/style.gp", style, sizeof style) ||
 			!cpa_report_find(name, script, sizeof script)) {
 			snprintf(plots->why, sizeof plots->why,
-				"There are no plots: the scripts (%s) are neither in ./reports nor "
+				"There are no plots: the scripts (%s) are neither in ./reports "
+				"nor "
 				"installed.",
 				name);
 			return CPA_OK;

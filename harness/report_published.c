@@ -8,7 +8,13 @@
 
 #include "harness/report_page.h"
 
-enum { PUBLISHED_RANKS = 4, MOST_TABLES = 16, MOST_ROWS = 200, MOST_LINE = 1000, MOST_PATH = 1200 };
+enum {
+	PUBLISHED_RANKS = 4,
+	MOST_TABLES = 16,
+	MOST_ROWS = 200,
+	MOST_LINE = 1000,
+	MOST_PATH = 1200
+};
 
 /* ---- reading ---- */
 
@@ -60,16 +66,16 @@ static void read_table(FILE *file, struct cpa_arena *arena, struct cpa_published
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct cpa_published *)a)->name,
-		((const struct cpa_published *)b)->name);
+	return strcmp(
+		((const struct cpa_published *)a)->name, ((const struct cpa_published *)b)->name);
 }
 
-enum cpa_status cpa_published_read(struct cpa_arena *arena, struct cpa_published **tables, int *n,
-	struct cpa_error *error)
+enum cpa_status cpa_published_read(
+	struct cpa_arena *arena, struct cpa_published **tables, int *n, struct cpa_error *error)
 {
 	char directory[MOST_PATH], path[MOST_PATH + 300];
 	DIR *dir = cpa_report_find("published", directory, sizeof directory) ? opendir(directory)
-									      : NULL;
+									     : NULL;
 	struct cpa_published *made = cpa_arena_alloc(arena, MOST_TABLES * sizeof *made);
 
 	*n = 0;
@@ -98,16 +104,16 @@ enum cpa_status cpa_published_read(struct cpa_arena *arena, struct cpa_published
 
 /* ---- the shape of published tables ---- */
 
-static const char *say_shape(struct cpa_page *page, const struct cpa_reported *r,
-	const struct cpa_report_run *run)
+static const char *say_shape(
+	struct cpa_page *page, const struct cpa_reported *r, const struct cpa_report_run *run)
 {
 	if (run->height > 0 && run->width > 0)
 		return cpa_report_format(page->arena, "%.0fx%.0f", run->height, run->width);
 	return cpa_reported_call(r, run, page->arena);
 }
 
-static void write_shaped(struct cpa_page *page, const struct cpa_reported *r,
-	const struct cpa_report_run *run)
+static void write_shaped(
+	struct cpa_page *page, const struct cpa_reported *r, const struct cpa_report_run *run)
 {
 	bool failed = r->verdict != CPA_VERDICT_RIGHT, timed = r->seconds.n > 0;
 	const struct cpa_cell no = {"failed", cpa_mark_of(r->verdict)};
@@ -118,14 +124,15 @@ static void write_shaped(struct cpa_page *page, const struct cpa_reported *r,
 							      1e3 * r->seconds.median)
 						    : NULL,
 				    CPA_MARK_NONE};
-	cells[2] = failed ? no
-			  : (struct cpa_cell){timed ? cpa_report_format(page->arena, "%.2f",
-							      1 / r->seconds.median)
-						    : NULL,
-				    CPA_MARK_NONE};
+	cells[2] = failed
+		? no
+		: (struct cpa_cell){timed
+				  ? cpa_report_format(page->arena, "%.2f", 1 / r->seconds.median)
+				  : NULL,
+			  CPA_MARK_NONE};
 	cells[3] = failed ? no
-			  : (struct cpa_cell){
-				    cpa_say_bytes(page, cpa_series_max(&r->peak_bytes)), CPA_MARK_NONE};
+			  : (struct cpa_cell){cpa_say_bytes(page, cpa_series_max(&r->peak_bytes)),
+				    CPA_MARK_NONE};
 	cells[4].text = say_shape(page, r, run);
 	cells[5].text = r->reason;
 	page->ops->row(page, cells, 6);
@@ -147,13 +154,16 @@ void cpa_report_shape(struct cpa_page *page, const struct cpa_report_run *run)
 	page->ops->heading(page, 3, "In the shape of published tables");
 	page->ops->paragraph(page, CPA_MARK_NONE,
 		cpa_report_format(page->arena,
-			"%sAn iteration is one attention call here, and a step of a whole model in what "
-			"is published: compare the order of rows and which fail, not the numbers. Time "
+			"%sAn iteration is one attention call here, and a step of a whole model "
+			"in what "
+			"is published: compare the order of rows and which fail, not the "
+			"numbers. Time "
 			"is the median; only bench has it. Memory is of the fullest rank.",
 			with ? "Worlds of 4 ranks. " : ""));
 	page->ops->table(page, heads, 6);
 	for (int i = 0; i < run->n; i++)
-		if (run->results[i].variant && (!with || run->results[i].ranks == PUBLISHED_RANKS))
+		if (run->results[i].variant &&
+			(!with || run->results[i].ranks == PUBLISHED_RANKS))
 			write_shaped(page, &run->results[i], run);
 	page->ops->end_table(page);
 }
@@ -165,8 +175,8 @@ static bool is_of(const struct cpa_published *table, int row, const struct cpa_r
 	const char *ring = cpa_published_field(table, row, "ring_degree");
 	const char *ulysses = cpa_published_field(table, row, "ulysses_degree");
 
-	if (!name || !ring || !ulysses || !r->variant || r->batch != 1 ||
-		atoi(ring) != r->ring || atoi(ulysses) != r->ulysses)
+	if (!name || !ring || !ulysses || !r->variant || r->batch != 1 || atoi(ring) != r->ring ||
+		atoi(ulysses) != r->ulysses)
 		return false;
 	return strcmp(name, r->variant) == 0 ||
 		(strcmp(name, "unified_balanced") == 0 && strcmp(r->variant, "unified") == 0);
@@ -189,8 +199,10 @@ static struct cpa_cell say_here(struct cpa_page *page, const struct cpa_report *
 
 			if (is_of(table, row, r))
 				return (struct cpa_cell){r->verdict == CPA_VERDICT_RIGHT
-						? cpa_report_format(page->arena, "runs; peak of attention %s",
-							  cpa_say_bytes(page, cpa_series_max(&r->peak_bytes)))
+						? cpa_report_format(page->arena,
+							  "runs; peak of attention %s",
+							  cpa_say_bytes(page,
+								  cpa_series_max(&r->peak_bytes)))
 						: r->reason,
 					cpa_mark_of(r->verdict)};
 		}
@@ -198,8 +210,8 @@ static struct cpa_cell say_here(struct cpa_page *page, const struct cpa_report *
 	return (struct cpa_cell){NULL, CPA_MARK_NONE};
 }
 
-static void write_published(struct cpa_page *page, const struct cpa_report *report,
-	const struct cpa_published *table)
+static void write_published(
+	struct cpa_page *page, const struct cpa_report *report, const struct cpa_published *table)
 {
 	const char *heads[CPA_PUBLISHED_COLUMNS + 1];
 	struct cpa_cell cells[CPA_PUBLISHED_COLUMNS + 1];
@@ -214,8 +226,8 @@ static void write_published(struct cpa_page *page, const struct cpa_report *repo
 		for (int c = 0; c < n; c++) {
 			bool failed = strcmp(table->rows[r][c], "failed") == 0;
 
-			cells[c] = (struct cpa_cell){table->rows[r][c],
-				failed ? CPA_MARK_REFUSED : CPA_MARK_NONE};
+			cells[c] = (struct cpa_cell){
+				table->rows[r][c], failed ? CPA_MARK_REFUSED : CPA_MARK_NONE};
 		}
 		cells[n] = say_here(page, report, table, r);
 		page->ops->row(page, cells, n + 1);
@@ -235,8 +247,10 @@ void cpa_report_published(struct cpa_page *page, const struct cpa_report *report
 		return;
 	page->ops->heading(page, 2, "Published figures");
 	page->ops->paragraph(page, CPA_MARK_NONE,
-		"What others measured on GPUs. The last column is what a plan here says of the same "
-		"model at the same size (cpattn plan --model flux.1-dev --size 1008x1008 --ranks 4).");
+		"What others measured on GPUs. The last column is what a plan here says of the "
+		"same "
+		"model at the same size (cpattn plan --model flux.1-dev --size 1008x1008 --ranks "
+		"4).");
 	for (int t = 0; t < report->npublished; t++)
 		write_published(page, report, &report->published[t]);
 }

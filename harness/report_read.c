@@ -1,7 +1,6 @@
 /*
  * report_read.c - reads what --json of the other commands wrote.
  */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +11,13 @@
 
 #if CPA_HAVE_CJSON
 
-enum { MAX_FILE = 1 << 30, MAX_RANKS = 1 << 20, MAX_DEGREE = 1 << 20 };
+enum { MAX_RANKS = 1 << 20, MAX_DEGREE = 1 << 20 };
 
 struct reader {
 	struct cpa_arena *arena;
 	struct cpa_report_run *run;
-	int index;             /* of the result that is being read; -1: the whole */
-	unsigned command;      /* 1 << enum cpa_command */
+	int index; /* of the result that is being read; -1: the whole */
+	unsigned command; /* 1 << enum cpa_command */
 };
 
 #define VERIFY (1u << CPA_COMMAND_VERIFY)
@@ -34,12 +33,14 @@ static void note_gap(struct reader *r, const char *path, bool kind)
 	struct cpa_report_run *run = r->run;
 	struct cpa_gap *gap = run->gaps;
 
-	while (gap < run->gaps + run->ngaps && (strcmp(gap->path, path) != 0 || gap->kind != kind))
+	while (gap < run->gaps + run->ngaps &&
+		(strcmp(gap->path, path) != 0 || gap->kind != kind))
 		gap++;
 	if (gap == run->gaps + CPA_REPORT_MAX_GAPS)
 		return;
 	if (gap == run->gaps + run->ngaps) {
-		*gap = (struct cpa_gap){cpa_report_format(r->arena, "%s", path), 0, r->index, kind};
+		*gap = (struct cpa_gap){
+			cpa_report_format(r->arena, "%s", path), 0, r->index, kind};
 		run->ngaps++;
 	}
 	gap->count++;
@@ -137,7 +138,8 @@ static struct cpa_statistics take_statistics(
 
 /* ---- one result ---- */
 
-static enum cpa_verdict take_verdict(struct reader *r, const struct cpa_place *at, const char **why)
+static enum cpa_verdict take_verdict(
+	struct reader *r, const struct cpa_place *at, const char **why)
 {
 	const char *text = take_text(r, at, "results/*/verdict", ALL);
 
@@ -193,15 +195,16 @@ static void take_findings(struct reader *r, const struct cpa_place *at, struct c
 
 static void take_times(struct reader *r, const struct cpa_place *at, struct cpa_reported *x)
 {
-	struct cpa_place phases = take(r, at, "results/*/phases", CPA_FIELD_OBJECT,
-				 x->kernel ? 0 : BENCH);
-	struct cpa_place one = take(r, at, "results/*/one_rank", CPA_FIELD_OBJECT,
-				 x->kernel ? 0 : BENCH);
+	struct cpa_place phases = take(
+		r, at, "results/*/phases", CPA_FIELD_OBJECT, x->kernel ? 0 : BENCH);
+	struct cpa_place one = take(
+		r, at, "results/*/one_rank", CPA_FIELD_OBJECT, x->kernel ? 0 : BENCH);
 
 	x->seconds = take_statistics(r, at, "results/*/seconds");
 	x->spread = take_number(r, at, "results/*/spread", BENCH);
 	for (int p = 0; p < CPA_REPORT_NPHASES; p++)
-		x->phases[p] = phases.json ? take_number(r, &phases, cpa_report_phases[p], 0) : NAN;
+		x->phases[p] = phases.json ? take_number(r, &phases, cpa_report_phases[p], 0)
+					   : NAN;
 	x->beyond = take_number(r, at, "results/*/beyond", x->kernel ? 0 : BENCH);
 	x->flop_rate = take_number(r, at, "results/*/flop_per_second", x->kernel ? 0 : BENCH);
 	x->of_peak = take_number(r, at, "results/*/of_peak", x->kernel ? 0 : BENCH);
@@ -225,13 +228,13 @@ static const char *orient(struct cpa_arena *arena, const struct cpa_reported *x)
 }
 
 /* All that tells results of one file apart; numbers that were measured are not among it. */
-static const char *make_key(struct reader *r, const struct cpa_place *at,
-	const struct cpa_reported *x)
+static const char *make_key(
+	struct reader *r, const struct cpa_place *at, const struct cpa_reported *x)
 {
 	static const char *const names[] = {"split", "order", "heads_rule", "direction",
 		"partials", "dtype", "device", "comm", "layout", "processes"};
-	const char *key = cpa_report_format(r->arena, "%s|%s",
-		cpa_reported_call(x, r->run, r->arena), x->label);
+	const char *key = cpa_report_format(
+		r->arena, "%s|%s", cpa_reported_call(x, r->run, r->arena), x->label);
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		struct cpa_place member = cpa_field_member(at, names[i]);
@@ -301,7 +304,8 @@ static void take_result(struct reader *r, const struct cpa_place *at, struct cpa
 		x->proved = take_number(r, &proof, "results/*/proof/proved", PLAN) > 0;
 	x->seconds.n = 0;
 	x->run_seconds = NAN;
-	x->speedup = x->spread = x->beyond = x->flop_rate = x->of_peak = x->rate = x->of_limit = NAN;
+	x->speedup = x->spread = x->beyond = x->flop_rate = x->of_peak = x->rate = x->of_limit =
+		NAN;
 	for (int p = 0; p < CPA_REPORT_NPHASES; p++)
 		x->phases[p] = NAN;
 	if (r->command & BENCH)
@@ -360,7 +364,8 @@ static void take_results(struct reader *r, const struct cpa_place *list, int n)
 	struct cpa_place each = {0};
 
 	run->results = cpa_arena_alloc(r->arena, (size_t)(n ? n : 1) * sizeof *run->results);
-	for (r->index = 0; run->results && r->index < n && cpa_field_next(list, &each); r->index++) {
+	for (r->index = 0; run->results && r->index < n && cpa_field_next(list, &each);
+		r->index++) {
 		struct cpa_reported *x = &run->results[run->n];
 
 		if (cpa_field_kind(&each) != CPA_FIELD_OBJECT) {
@@ -373,7 +378,8 @@ static void take_results(struct reader *r, const struct cpa_place *list, int n)
 	}
 }
 
-static enum cpa_status take_root(struct reader *r, const struct cpa_place *root, struct cpa_error *error)
+static enum cpa_status take_root(
+	struct reader *r, const struct cpa_place *root, struct cpa_error *error)
 {
 	struct cpa_place results = cpa_field_member(root, "results");
 	struct cpa_place format = cpa_field_member(root, "format");
@@ -382,17 +388,21 @@ static enum cpa_status take_root(struct reader *r, const struct cpa_place *root,
 
 	if (cpa_field_kind(root) != CPA_FIELD_OBJECT)
 		return cpa_fail(error, CPA_INVALID,
-			"%.300s: /: expected an object, as --json of the other commands writes it", path);
+			"%.300s: /: expected an object, as --json of the other commands writes "
+			"it",
+			path);
 	if (cpa_field_kind(&format) == CPA_FIELD_MISSING)
 		note_gap(r, "format", false);
 	else if (!(number == 1))
 		return cpa_fail(error, CPA_INVALID,
-			"%.300s: /format: expected 1, the only one that this version reads; make the "
+			"%.300s: /format: expected 1, the only one that this version reads; make "
+			"the "
 			"file again with --json of this version",
 			path);
 	if (cpa_field_kind(&results) != CPA_FIELD_ARRAY)
 		return cpa_fail(error, CPA_INVALID,
-			"%.300s: /results: %sexpected an array, as --json of verify, plan, check, "
+			"%.300s: /results: %sexpected an array, as --json of verify, plan, "
+			"check, "
 			"diagnose and bench writes it",
 			path, results.json ? "" : "missing, ");
 	take_head(r, root);
@@ -422,44 +432,6 @@ enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbyt
 	return status;
 }
 
-/* All of a file, by doubling: it may be a pipe. */
-static char *read_all(FILE *file, size_t *nbytes)
-{
-	size_t size = 1 << 16, used = 0;
-	char *text = malloc(size), *grown;
-
-	while (text && (used += fread(text + used, 1, size - used, file)) == size) {
-		grown = size < MAX_FILE ? realloc(text, size *= 2) : NULL;
-		if (!grown) {
-			free(text);
-			errno = size < MAX_FILE ? ENOMEM : EFBIG;
-			return NULL;
-		}
-		text = grown;
-	}
-	*nbytes = used;
-	return text;
-}
-
-enum cpa_status cpa_report_read(const char *path, struct cpa_arena *arena,
-	struct cpa_report_run *run, struct cpa_error *error)
-{
-	FILE *file = fopen(path, "rb");
-	size_t nbytes = 0;
-	char *text = file ? read_all(file, &nbytes) : NULL;
-	enum cpa_status status;
-
-	if (!text || ferror(file))
-		status = cpa_fail(error, CPA_INVALID, "%.300s: cannot be read: %s", path,
-			strerror(errno));
-	else
-		status = cpa_report_parse(path, text, nbytes, arena, run, error);
-	if (file)
-		fclose(file);
-	free(text);
-	return status;
-}
-
 #else
 
 bool cpa_report_readable(void)
@@ -477,12 +449,6 @@ enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbyt
 	return cpa_fail(error, CPA_UNSUPPORTED,
 		"report reads JSON, and this cpattn was built without cJSON; install "
 		"libcjson-dev and rebuild");
-}
-
-enum cpa_status cpa_report_read(const char *path, struct cpa_arena *arena,
-	struct cpa_report_run *run, struct cpa_error *error)
-{
-	return cpa_report_parse(path, "", 0, arena, run, error);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * report_tables.c - verdicts: variants by meshes, calls by ranks; and errors against their bounds.
+ * report_tables.c - verdicts: variants by meshes, calls by ranks; and errors against their
+ * bounds.
  */
 #include <ctype.h>
 #include <math.h>
@@ -143,8 +144,8 @@ static bool fill_matrix(struct matrix *m, const struct cpa_report_run *run,
 			}
 			column = find_column(m, r);
 			if (column == m->ncolumns && column < MOST_COLUMNS)
-				m->columns[m->ncolumns++] =
-					(struct mesh){r->batch, r->ring, r->ulysses};
+				m->columns[m->ncolumns++] = (struct mesh){
+					r->batch, r->ring, r->ulysses};
 		}
 		qsort(m->columns, (size_t)m->ncolumns, sizeof m->columns[0], compare_meshes);
 	}
@@ -205,7 +206,8 @@ static void write_matrix(struct cpa_page *page, const struct matrix *m)
 	if (m->beyond)
 		page->ops->paragraph(page, CPA_MARK_NONE,
 			cpa_report_format(page->arena,
-				"%d results more have no room here and are in the list of all results.",
+				"%d results more have no room here and are in the list of all "
+				"results.",
 				m->beyond));
 }
 
@@ -219,14 +221,16 @@ void cpa_report_matrix(struct cpa_page *page, const struct cpa_report_run *run,
 			page->ops->heading(page, 3, "Verdicts: variants by meshes");
 			page->ops->paragraph(page, CPA_MARK_NONE,
 				cpa_report_format(page->arena,
-					"A mesh is batch x ring x ulysses. %s right, %s wrong, %s "
+					"A mesh is batch x ring x ulysses. %s right, %s wrong, "
+					"%s "
 					"refused, for the reason with this number, %s cannot be "
 					"told.%s",
 					cpa_mark_symbol(CPA_MARK_RIGHT),
 					cpa_mark_symbol(CPA_MARK_WRONG),
 					cpa_mark_symbol(CPA_MARK_REFUSED),
 					cpa_mark_symbol(CPA_MARK_UNKNOWN),
-					calls->n > 1 ? " All calls together; each stands below." : ""));
+					calls->n > 1 ? " All calls together; each stands below."
+						     : ""));
 		} else {
 			page->ops->fold(page, calls->names[call]);
 		}
@@ -243,8 +247,8 @@ static struct cpa_cell say_part(struct cpa_page *page, const struct cpa_reported
 {
 	double ratio = cpa_reported_ratio(r);
 
-	return (struct cpa_cell){isnan(ratio) ? "" : cpa_say_number(page, ratio),
-		cpa_mark_of(r->verdict)};
+	return (struct cpa_cell){
+		isnan(ratio) ? "" : cpa_say_number(page, ratio), cpa_mark_of(r->verdict)};
 }
 
 static void write_part_row(struct cpa_page *page, const struct cpa_report_run *run,
@@ -262,8 +266,8 @@ static void write_part_row(struct cpa_page *page, const struct cpa_report_run *r
 	page->ops->row(page, cells, n);
 }
 
-void cpa_report_parts(struct cpa_page *page, const struct cpa_report_run *run,
-	const struct cpa_calls *calls)
+void cpa_report_parts(
+	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls)
 {
 	const char *heads[MOST_COLUMNS] = {"call", "one device"};
 	int n = 0;
@@ -279,7 +283,8 @@ void cpa_report_parts(struct cpa_page *page, const struct cpa_report_run *run,
 		heads[c] = cpa_report_format(page->arena, "rank %d", c - 2);
 	page->ops->heading(page, 3, "Verdicts: calls by ranks");
 	page->ops->paragraph(page, CPA_MARK_NONE,
-		"Beside the verdict stands the larger of the errors of o and lse over their bounds: "
+		"Beside the verdict stands the larger of the errors of o and lse over their "
+		"bounds: "
 		"above 1 is wrong.");
 	page->ops->table(page, heads, n);
 	for (int call = 0; call < calls->n; call++)
@@ -296,8 +301,8 @@ struct worst {
 };
 
 /* Groups of results: variants, or calls where there are no variants. */
-static int group_errors(const struct cpa_report_run *run, const struct cpa_calls *calls,
-	struct worst *groups)
+static int group_errors(
+	const struct cpa_report_run *run, const struct cpa_calls *calls, struct worst *groups)
 {
 	int n = 0;
 
@@ -336,8 +341,8 @@ static const char *say_place(struct cpa_page *page, const struct cpa_reported_er
 	return text[0] ? text : NULL;
 }
 
-void cpa_report_errors(struct cpa_page *page, const struct cpa_report_run *run,
-	const struct cpa_calls *calls)
+void cpa_report_errors(
+	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls)
 {
 	static const char *const heads[] = {"of", "#results", "#worst error / bound", "#error",
 		"#bound", "output", "what ran", "at", "in"};
@@ -355,7 +360,8 @@ void cpa_report_errors(struct cpa_page *page, const struct cpa_report_run *run,
 		const struct cpa_reported_error *e = lse ? &r->lse : &r->o;
 		struct cpa_cell cells[9] = {{groups[g].name, CPA_MARK_NONE},
 			{cpa_report_format(page->arena, "%d", groups[g].n), CPA_MARK_NONE},
-			{cpa_say_number(page, ratio), ratio > 1 ? CPA_MARK_WRONG : CPA_MARK_RIGHT},
+			{cpa_say_number(page, ratio),
+				ratio > 1 ? CPA_MARK_WRONG : CPA_MARK_RIGHT},
 			{cpa_say_number(page, e->error), CPA_MARK_NONE},
 			{cpa_say_number(page, e->bound), CPA_MARK_NONE},
 			{lse ? "lse" : "o", CPA_MARK_NONE}, {r->label, CPA_MARK_NONE},

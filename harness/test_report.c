@@ -5,9 +5,9 @@
 
 /* ---- reading ---- */
 
-static const char whole[] = HEAD("verify") RESULT("ring", "2", "unsupported", REFUSED, "null", "0") ", "
-	RESULT("ring_anything", "2", "right", "null", "0.25", "64") ", "
-	RESULT("ring_anything", "3", "wrong", "\"o is off\"", "\"inf\"", "96") TAIL;
+static const char whole[] = HEAD("verify") RESULT("ring", "2", "unsupported", REFUSED, "null",
+	"0") ", " RESULT("ring_anything", "2", "right", "null", "0.25",
+	"64") ", " RESULT("ring_anything", "3", "wrong", "\"o is off\"", "\"inf\"", "96") TAIL;
 
 static void what_the_file_says_is_read(void **state)
 {
@@ -24,7 +24,8 @@ static void what_the_file_says_is_read(void **state)
 	r = &m.runs[0].results[1];
 	assert_string_equal(r->label, "ring_anything 1x2x1 p2p");
 	assert_true(r->o.ratio == 0.25 && r->o.token == 3 && !r->lse.there);
-	assert_true(cpa_series_sum(&r->bytes_sent) == 128 && cpa_series_max(&r->peak_bytes) == 200);
+	assert_true(
+		cpa_series_sum(&r->bytes_sent) == 128 && cpa_series_max(&r->peak_bytes) == 200);
 	assert_true(cpa_series_imbalance(&r->work) == 1.5);
 	assert_true(isinf(m.runs[0].results[2].o.ratio));
 	assert_true(isnan(m.runs[0].results[0].o.ratio));
@@ -58,7 +59,8 @@ static void what_is_no_report_is_refused_with_the_place(void **state)
 
 		cpa_arena_init(&arena);
 		assert_int_equal(cpa_report_parse("x.json", cases[i].json, strlen(cases[i].json),
-					 &arena, &run, &error), CPA_INVALID);
+					 &arena, &run, &error),
+			CPA_INVALID);
 		assert_has(error.text, "x.json");
 		assert_has(error.text, cases[i].says);
 		cpa_arena_fini(&arena);
@@ -99,8 +101,10 @@ static void a_member_that_is_missing_or_of_another_kind_is_named(void **state)
 	struct made m;
 
 	(void)state;
-	make(&m, HEAD("verify") "{\"verdict\": \"fine\", \"o\": 3, \"work\": [1, \"x\"], "
-		"\"bytes_sent\": [-1], \"ring\": 2.5}" TAIL, NULL);
+	make(&m,
+		HEAD("verify") "{\"verdict\": \"fine\", \"o\": 3, \"work\": [1, \"x\"], "
+			       "\"bytes_sent\": [-1], \"ring\": 2.5}" TAIL,
+		NULL);
 	assert_true(has_gap(&m.runs[0], "results/*/verdict", true, 1));
 	assert_true(has_gap(&m.runs[0], "results/*/o", true, 1));
 	assert_true(has_gap(&m.runs[0], "results/*/work", true, 1));
@@ -112,7 +116,7 @@ static void a_member_that_is_missing_or_of_another_kind_is_named(void **state)
 	forget(&m);
 }
 
-/* Every member in turn: without it, and as null, the file is read, and a page made of it. */
+/* Every name and text in turn becomes another one: the file is read, and a page made of it. */
 static void no_single_damage_is_fatal(void **state)
 {
 	size_t n = strlen(whole);
@@ -145,7 +149,8 @@ static void no_single_damage_is_fatal(void **state)
 
 /* ---- pages ---- */
 
-/* Tags close in the order in which they opened, texts have no bare < or &, and nothing is loaded. */
+/* Tags close in the order in which they opened, texts have no bare < or &, and nothing is loaded.
+ */
 static void assert_well_formed(const char *html)
 {
 	char open[32][24];
@@ -200,9 +205,11 @@ static void the_page_is_well_formed_and_holds_every_result(void **state)
 	forget(&m);
 }
 
-static const char hostile[] = HEAD("verify") "{\"file\": \"<b>&'\\\"|`\\n# x\", \"call\": \"@all\", "
-	"\"variant\": \"<script>alert(1)</script>\", \"batch\": 1, \"ring\": 1, \"ulysses\": 1, "
-	"\"verdict\": \"wrong\", \"reason\": \"a|b *c* <img src=x> http://x\"}" TAIL;
+static const char hostile[] = HEAD(
+	"verify") "{\"file\": \"<b>&'\\\"|`\\n# x\", \"call\": \"@all\", "
+		  "\"variant\": \"<script>alert(1)</script>\", \"batch\": 1, \"ring\": 1, "
+		  "\"ulysses\": 1, "
+		  "\"verdict\": \"wrong\", \"reason\": \"a|b *c* <img src=x> http://x\"}" TAIL;
 
 static void text_from_the_file_is_only_text(void **state)
 {
@@ -222,7 +229,8 @@ static void text_from_the_file_is_only_text(void **state)
 	assert_lacks(m.text, "@all |");
 	assert_lacks(m.text, "http://");
 	assert_has(m.text, "a\\|b \\*c\\* &lt;img");
-	for (const char *line = m.text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+	for (const char *line = m.text; line;
+		line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
 		assert_true(strncmp(line, "# x", 3) != 0);
 	forget(&m);
 }
@@ -237,8 +245,10 @@ static char *make_long(int n)
 	fputs(HEAD("verify"), out);
 	for (int i = 0; i < n; i++)
 		fprintf(out,
-			"%s{\"file\": \"f%d\", \"call\": \"c\", \"variant\": \"v\", \"batch\": 1, "
-			"\"ring\": %d, \"ulysses\": 1, \"verdict\": \"wrong\", \"reason\": \"%0500d\"}",
+			"%s{\"file\": \"f%d\", \"call\": \"c\", \"variant\": \"v\", \"batch\": "
+			"1, "
+			"\"ring\": %d, \"ulysses\": 1, \"verdict\": \"wrong\", \"reason\": "
+			"\"%0500d\"}",
 			i ? ", " : "", i % 300, i + 1, i);
 	fputs(TAIL, out);
 	fclose(out);

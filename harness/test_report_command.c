@@ -1,6 +1,6 @@
 /*
- * test_report_command.c - the command report: its files, its exit status, and what is left when it
- * fails; with gnuplot and without.
+ * test_report_command.c - the command report: its files, its exit status, and what is left when
+ * it fails; with gnuplot and without.
  */
 #include "harness/test_report.h"
 
@@ -126,6 +126,28 @@ static void a_directory_is_made_and_holds_both_pages(void **state)
 	free(markdown);
 }
 
+/* A plan of a model at a published size stands beside the published rows of that size. */
+static void published_figures_stand_beside_a_plan_of_their_size(void **state)
+{
+	char *html, *row;
+
+	(void)state;
+	put_file("plan.json",
+		"{\"format\": 1, \"command\": \"plan\", \"model\": {\"name\": \"flux.1-dev\", "
+		"\"height\": 1008, \"width\": 1008}, \"results\": [" RESULT(
+			"ring", "4", "unsupported", REFUSED, "null", "64") "]}");
+	assert_int_equal(command("plan.json", NULL, "--out", "published"), 0);
+	html = get_file("published/index.html");
+	assert_has(html, "4x L20");
+	/* Only the rows of ring at 1008 x 1008: in the two tables that have the size, not the
+	 * third. */
+	row = strstr(html, "Published figures");
+	assert_non_null(row);
+	*strstr(row, "All 1 results") = '\0';
+	assert_int_equal(count_of(row, "Sq = 37 is not divisible"), 2);
+	free(html);
+}
+
 static void without_gnuplot_there_are_tables_only_and_it_says_so(void **state)
 {
 	char *path = strdup(getenv("PATH") ? getenv("PATH") : ""), *html;
@@ -155,7 +177,7 @@ static void a_gnuplot_that_fails_costs_only_its_plots(void **state)
 	(void)state;
 	put_file("right.json", RIGHT);
 	mkdir(in_root("bin"), 0700);
-	put_file("bin/gnuplot", "#!/bin/sh\nexit 1\n");
+	put_file("bin/gnuplot", "#!/bin/sh\n: >error.svg\nexit 1\n");
 	chmod(in_root("bin/gnuplot"), 0700);
 	setenv("PATH", in_root("bin"), 1);
 	assert_int_equal(command("right.json", NULL, "--out", "failed"), 0);
@@ -191,7 +213,8 @@ static void annotations_alone_are_all_of_stdout(void **state)
 	put_file("wrong.json", WRONG);
 	assert_int_equal(command("wrong.json", NULL, "--annotations", "-"), 0);
 	said = get_file("said");
-	assert_string_equal(said, "::error file=x.h5,title=wrong%3A ring 1x2x1 p2p::c: o is off\n");
+	assert_string_equal(
+		said, "::error file=x.h5,title=wrong%3A ring 1x2x1 p2p::c: o is off\n");
 	free(said);
 }
 
@@ -233,6 +256,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_directory_is_made_and_holds_both_pages),
+		cmocka_unit_test(published_figures_stand_beside_a_plan_of_their_size),
 		cmocka_unit_test(without_gnuplot_there_are_tables_only_and_it_says_so),
 		cmocka_unit_test(a_gnuplot_that_fails_costs_only_its_plots),
 		cmocka_unit_test(a_regression_is_status_1_and_a_fix_is_0),

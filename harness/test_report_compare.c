@@ -1,6 +1,6 @@
 /*
- * test_report_compare.c - two runs of one command: what changed, what is a regression, and the lines
- * that a CI gets.
+ * test_report_compare.c - two runs of one command: what changed, what is a regression, and the
+ * lines that a CI gets.
  */
 #include "harness/test_report.h"
 
@@ -17,16 +17,23 @@ struct pairing {
 static void each_change_has_its_name(void **state)
 {
 	static const struct pairing cases[] = {
-		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_NONE, 0, 0},
-		{HEAD("verify") WRONG("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_NONE, 0, 0},
-		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_WRONG, 1, 1},
-		{HEAD("verify") NONE("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_WRONG, 1, 1},
+		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_NONE,
+			0, 0},
+		{HEAD("verify") WRONG("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_NONE,
+			0, 0},
+		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_WRONG,
+			1, 1},
+		{HEAD("verify") NONE("2") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_WRONG,
+			1, 1},
 		{HEAD("verify") TAIL, HEAD("verify") WRONG("2") TAIL, CPA_CHANGE_WRONG, 1, 1},
 		{HEAD("verify") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_ADDED, 0, 1},
 		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") TAIL, CPA_CHANGE_VANISHED, 1, 1},
-		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") NONE("2") TAIL, CPA_CHANGE_VANISHED, 1, 1},
-		{HEAD("verify") WRONG("2") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_FIXED, 0, 1},
-		{HEAD("verify") NONE("2") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_VERDICT, 0, 1},
+		{HEAD("verify") RIGHT("2") TAIL, HEAD("verify") NONE("2") TAIL,
+			CPA_CHANGE_VANISHED, 1, 1},
+		{HEAD("verify") WRONG("2") TAIL, HEAD("verify") RIGHT("2") TAIL, CPA_CHANGE_FIXED,
+			0, 1},
+		{HEAD("verify") NONE("2") TAIL, HEAD("verify") RIGHT("2") TAIL,
+			CPA_CHANGE_VERDICT, 0, 1},
 		{HEAD("verify") RIGHT("2") TAIL,
 			HEAD("verify") RESULT("ring", "2", "right", "null", "0.25", "65") TAIL,
 			CPA_CHANGE_NUMBERS, 0, 1},
@@ -69,10 +76,11 @@ static void results_are_paired_by_what_they_are_of_and_not_by_their_order(void *
 }
 
 /* A result of bench with these quartiles. */
-#define TIMED(q1, median, q3)                                                                         \
-	HEAD("bench") "{\"file\": null, \"call\": null, \"variant\": \"ring\", \"batch\": 1, \"ring\": 2, " \
-		      "\"ulysses\": 1, \"verdict\": \"right\", \"seconds\": {\"n\": 5, \"min\": 1, \"q1\": "  \
-		q1 ", \"median\": " median ", \"q3\": " q3 ", \"max\": 99}}" TAIL
+#define TIMED(q1, median, q3)                                                                    \
+	HEAD("bench")                                                                            \
+	"{\"file\": null, \"call\": null, \"variant\": \"ring\", \"batch\": 1, \"ring\": 2, "    \
+	"\"ulysses\": 1, \"verdict\": \"right\", \"seconds\": {\"n\": 5, \"min\": 1, "           \
+	"\"q1\": " q1 ", \"median\": " median ", \"q3\": " q3 ", \"max\": 99}}" TAIL
 
 static void times_change_only_beyond_their_spread_and_are_no_regression(void **state)
 {
@@ -88,6 +96,10 @@ static void times_change_only_beyond_their_spread_and_are_no_regression(void **s
 	assert_true(m.comparison.pairs[0].time == 2);
 	write_html(&m);
 	assert_has(m.text, "median time x 2");
+	forget(&m);
+	/* The new median is within the old quartiles. */
+	make(&m, TIMED("2", "3", "4"), TIMED("3.5", "3.8", "3.9"));
+	assert_int_equal(m.comparison.nchanges, 0);
 	forget(&m);
 	/* The old median is within the new quartiles. */
 	make(&m, TIMED("2", "3", "4"), TIMED("1", "6", "7"));
@@ -129,10 +141,13 @@ static void an_annotation_is_one_escaped_line_of_what_is_wrong(void **state)
 	assert_string_equal(annotate(&m),
 		"::error file=x.h5,title=wrong%3A ring 1x3x1 p2p::c: o is off, 100%25 of it\n");
 	forget(&m);
-	make(&m, HEAD("verify") "{\"file\": \"a,b:c\", \"call\": \"d\\ne\", \"verdict\": "
-		"\"cannot_tell\", \"reason\": \"x\\r\\n::error::y\"}" TAIL, NULL);
+	make(&m,
+		HEAD("verify") "{\"file\": \"a,b:c\", \"call\": \"d\\ne\", \"verdict\": "
+			       "\"cannot_tell\", \"reason\": \"x\\r\\n::error::y\"}" TAIL,
+		NULL);
 	assert_string_equal(annotate(&m),
-		"::warning file=a%2Cb%3Ac,title=cannot tell%3A all of it::d%0Ae: x%0D%0A::error::y\n");
+		"::warning file=a%2Cb%3Ac,title=cannot tell%3A all of it::d%0Ae: "
+		"x%0D%0A::error::y\n");
 	forget(&m);
 }
 
