@@ -78,16 +78,39 @@ const char *cpa_reported_call(
 	return run->problem ? run->problem : "problem";
 }
 
+/* The tree that a program in build/MODE was built in; never what happens to be the current
+ * directory: gnuplot runs the scripts. */
+static bool find_tree(char *tree, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", tree, size - 1);
+	char *slash;
+
+	if (n <= 0)
+		return false;
+	tree[n] = '\0';
+	for (int up = 0; up < 3; up++) {
+		slash = strrchr(tree, '/');
+		if (!slash)
+			return false;
+		*slash = '\0';
+	}
+	return true;
+}
+
 bool cpa_report_find(const char *name, char *path, size_t size)
 {
 	const char *asked = getenv("CPATTN_DATA");
-	const char *const roots[] = {
-		asked && asked[0] ? asked : "data", "data", ".", CPA_DATADIR};
+	char tree[4096];
+	const char *const roots[] = {asked && asked[0] ? asked : NULL,
+		find_tree(tree, sizeof tree) ? tree : NULL, CPA_DATADIR};
+	static const char *const under[][2] = {{"", "/.."}, {"", "/data"}, {"", ""}};
 
-	for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++)
-		if (snprintf(path, size, "%s/%s", roots[i], name) < (int)size &&
-			access(path, R_OK) == 0)
-			return true;
+	for (int i = 0; i < 3; i++)
+		for (int j = 0; roots[i] && j < 2; j++)
+			if (snprintf(path, size, "%s%s/%s", roots[i], under[i][j], name) <
+					(int)size &&
+				access(path, R_OK) == 0)
+				return true;
 	return false;
 }
 

@@ -160,7 +160,8 @@ enum cpa_status cpa_report_plot(const struct cpa_report_run *run, int number,
 	const char *directory, struct cpa_arena *arena, struct cpa_plots *plots,
 	struct cpa_error *error);
 const char *cpa_report_plot_name(int i); /* without the number of a run; NULL past the end */
-/* The first of the directories where data of this program can be, under which `name` is there. */
+/* The path of `name` in CPATTN_DATA or beside it, in the tree that this was built in, or
+ * installed; false: it is in none. */
 bool cpa_report_find(const char *name, char *path, size_t size);
 
 /* ---- the whole ---- */

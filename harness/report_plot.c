@@ -385,9 +385,8 @@ enum cpa_status cpa_report_plot(const struct cpa_report_run *run, int number,
 		if (!cpa_report_find("reports/style.gp", style, sizeof style) ||
 			!cpa_report_find(name, script, sizeof script)) {
 			snprintf(plots->why, sizeof plots->why,
-				"There are no plots: the scripts (%s) are neither in ./reports "
-				"nor "
-				"installed.",
+				"There are no plots: %s is neither in the tree of this build "
+				"nor installed.",
 				name);
 			return CPA_OK;
 		}
