@@ -85,11 +85,10 @@ const char *cpa_reported_call(
 const char *cpa_report_format(struct cpa_arena *arena, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Without cJSON: false, and reading is CPA_UNSUPPORTED with what to install. */
-bool cpa_report_readable(void);
 /*
  * text [nbytes] is the content of the file `path`.  CPA_INVALID, beginning with path, for what is
  * no JSON (with the line), is no object with an array of results, or has a format other than 1.
+ * CPA_UNSUPPORTED, with what to install, in a build without cJSON.
  */
 enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbytes,
 	struct cpa_arena *arena, struct cpa_report_run *run, struct cpa_error *error);

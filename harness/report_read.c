@@ -411,11 +411,6 @@ static enum cpa_status take_root(
 				: CPA_OK;
 }
 
-bool cpa_report_readable(void)
-{
-	return true;
-}
-
 enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbytes,
 	struct cpa_arena *arena, struct cpa_report_run *run, struct cpa_error *error)
 {
@@ -433,11 +428,6 @@ enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbyt
 }
 
 #else
-
-bool cpa_report_readable(void)
-{
-	return false;
-}
 
 enum cpa_status cpa_report_parse(const char *path, const char *text, size_t nbytes,
 	struct cpa_arena *arena, struct cpa_report_run *run, struct cpa_error *error)
