@@ -88,13 +88,16 @@ LIBRARY := $(call plain,$(call stems,$(LIBRARY_ROOMS:%=%/*.c)))
 COMMAND := $(filter-out harness/main,$(call plain,$(call stems,harness/*.c)))
 # Without HDF5 or cJSON there is nothing to test in the reader of recordings or of models.
 LEFT_OUT := $(if $(filter 0,$(HAVE_HDF5)),harness/test_recording% harness/fuzz_recording) \
-	$(if $(filter 0,$(HAVE_CJSON)),harness/test_model% harness/fuzz_model)
+	$(if $(filter 0,$(HAVE_CJSON)),harness/test_model% harness/fuzz_model \
+	harness/test_report% harness/fuzz_report)
 TESTS := $(filter-out $(LEFT_OUT),$(call stems,$(LIBRARY_ROOMS:%=%/test_*.c) harness/test_*.c))
 FUZZERS := $(filter-out harness/fuzz_driver $(LEFT_OUT),$(call stems,harness/fuzz_*.c))
 BENCHES := $(call stems,harness/bench_*.c)
 EVERYTHING := $(LIBRARY) $(COMMAND) harness/main harness/fuzz_driver $(TESTS) $(FUZZERS) $(BENCHES)
 PUBLIC_HEADERS := ref/ref.h kernels/kernels.h dist/schedule.h dist/dist.h sim/sim.h
 MODELS := $(wildcard data/models/*.json)
+PUBLISHED := $(wildcard data/published/*)
+PLOTS := $(wildcard reports/*.gp)
 RECORDINGS := $(wildcard data/recordings/*.h5 data/recordings/peers/*.h5)
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -129,6 +132,8 @@ CFLAGS_dist/comm_mpi := -DCPA_HAVE_MPI=$(HAVE_MPI) $(MPI_CFLAGS)
 CFLAGS_dist/comm_none := -DCPA_HAVE_MPI=$(HAVE_MPI)
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
 CFLAGS_harness/model_json := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
+CFLAGS_harness/report_read := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
+CFLAGS_harness/report := -DCPA_DATADIR='"$(DATADIR)"'
 CFLAGS_harness/model_file := -DCPA_DATADIR='"$(DATADIR)"'
 ABOUT := -DCPA_VERSION='"$(VERSION)"' -DCPA_COMMIT='"$(COMMIT)"' -DCPA_FEATURES='"$(FEATURES)"' \
 	-DCPA_DATADIR='"$(DATADIR)"'
@@ -310,6 +315,7 @@ run_test = CPATTN_DATA='$(CURDIR)/data' CPATTN='$(abspath $(BUILD)/$(1)/cpattn)'
 FUZZ_RUNS ?= 20000
 CORPUS_fuzz_recording := data/recordings data/recordings/bad
 CORPUS_fuzz_model := data/models
+CORPUS_fuzz_report := harness/corpus_report
 CORPUS_fuzz_options := harness/corpus_options
 
 # test_rules(mode)
@@ -363,6 +369,7 @@ COMPLETION = $(D)/share/bash-completion/completions/cpattn
 install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -d $(D)/bin $(D)/lib/pkgconfig $(dir $(COMPLETION)) $(D)/share/doc/cpattn \
 		$(D)/share/cpattn/recordings/peers $(D)/share/cpattn/models $(D)/share/cpattn/python \
+		$(D)/share/cpattn/published $(D)/share/cpattn/reports \
 		$(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
 	install -m 755 $(B)/cpattn $(D)/bin
 	install -m 644 $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION) $(D)/lib
@@ -379,6 +386,8 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -m 644 data/python/cpattn_record.py $(D)/share/cpattn/python
 	install -m 644 data/example_record.py data/example_record_ranks.py $(D)/share/cpattn
 	$(if $(MODELS),install -m 644 $(MODELS) $(D)/share/cpattn/models)
+	install -m 644 $(PUBLISHED) $(D)/share/cpattn/published
+	install -m 644 $(PLOTS) $(D)/share/cpattn/reports
 	$(if $(RECORDINGS),for file in $(RECORDINGS:data/%=%); do \
 		install -m 644 data/$$file $(D)/share/cpattn/$$file || exit 1; done)
 

@@ -15,6 +15,7 @@ int cpa_cmd_check(const struct cpa_options *options); /* and diagnose */
 int cpa_cmd_bench(const struct cpa_options *options);
 int cpa_cmd_merge(const struct cpa_options *options);
 int cpa_cmd_probe(const struct cpa_options *options);
+int cpa_cmd_report(const struct cpa_options *options);
 int cpa_cmd_list(const struct cpa_options *options);
 int cpa_cmd_help(enum cpa_command about);
 int cpa_cmd_version(void);

@@ -3,21 +3,21 @@
 #
 #   sh harness/deps.sh [PACKAGE...]
 #
-# Packages named on the command line are wanted as well.  MPI is optional: it is installed where that works,
+# Packages named on the command line are wanted as well.  MPI and gnuplot are optional: they are installed where that works,
 # and left out where not.  Where all of them are there it does nothing
 # and needs no network.  Otherwise it installs them, as root or through sudo; where it can do neither it
 # prints the command that somebody else has to run, and exits with 1.
 set -u
 
 wanted="gcc libc6-dev libcjson-dev libcmocka-dev libhdf5-dev make pkg-config $*"
-optional="libopenmpi-dev openmpi-bin"
+optional="libopenmpi-dev openmpi-bin gnuplot-nox"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	cat >&2 <<END
 make deps knows the packages of Debian and Ubuntu, and this is neither.  Install the equivalents of
     $wanted
 (a C11 compiler, the headers of HDF5, of cJSON and of cmocka, GNU make, pkg-config), then run make without deps.
-An MPI library with its headers and mpirun is optional.
+An MPI library with its headers and mpirun is optional, and so is gnuplot.
 END
 	exit 1
 fi
@@ -70,7 +70,7 @@ fi
 if [ -n "$extra" ]; then
 	# shellcheck disable=SC2086
 	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $extra ||
-		echo "going on without $extra: there will be no --comm mpi" >&2
+		echo "going on without all of $extra: --comm mpi needs MPI, and plots in reports need gnuplot" >&2
 fi
 
 # shellcheck disable=SC2086

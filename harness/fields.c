@@ -7,6 +7,7 @@
 #if CPA_HAVE_CJSON
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,6 +151,44 @@ const char *cpa_field_length(struct cpa_fields *r, const struct cpa_place *at)
 	}
 	snprintf(digits, sizeof digits, "%.0f", at->json->valuedouble);
 	return cpa_field_copy(r, digits);
+}
+
+/* ---- whatever is there ---- */
+
+enum cpa_field_kind cpa_field_kind(const struct cpa_place *at)
+{
+	if (!at->json)
+		return CPA_FIELD_MISSING;
+	return cJSON_IsString(at->json)   ? CPA_FIELD_TEXT
+		: cJSON_IsNumber(at->json) ? CPA_FIELD_NUMBER
+		: cJSON_IsBool(at->json)   ? CPA_FIELD_BOOL
+		: cJSON_IsArray(at->json)  ? CPA_FIELD_ARRAY
+		: cJSON_IsObject(at->json) ? CPA_FIELD_OBJECT
+					   : CPA_FIELD_NULL;
+}
+
+const char *cpa_field_peek_text(const struct cpa_place *at)
+{
+	return cJSON_IsString(at->json) ? at->json->valuestring : NULL;
+}
+
+double cpa_field_peek_number(const struct cpa_place *at)
+{
+	const char *text = cpa_field_peek_text(at);
+
+	if (cJSON_IsNumber(at->json))
+		return at->json->valuedouble;
+	if (cJSON_IsBool(at->json))
+		return cJSON_IsTrue(at->json);
+	if (text && strcmp(text, "inf") == 0)
+		return INFINITY;
+	return text && strcmp(text, "-inf") == 0 ? -INFINITY : NAN;
+}
+
+int cpa_field_count(const struct cpa_place *at)
+{
+	return cJSON_IsArray(at->json) || cJSON_IsObject(at->json) ? cJSON_GetArraySize(at->json)
+								   : 0;
 }
 
 /* A slip in a name would be a field left out in silence. */

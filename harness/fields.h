@@ -57,6 +57,25 @@ int cpa_field_array(
 bool cpa_field_object(struct cpa_fields *r, const struct cpa_place *at);
 /* A number or a string with an expression: both as text. */
 const char *cpa_field_length(struct cpa_fields *r, const struct cpa_place *at);
+
+/* Lenient reading, where a field may be missing, null or of another kind.  None of these faults. */
+enum cpa_field_kind {
+	CPA_FIELD_MISSING,
+	CPA_FIELD_NULL,
+	CPA_FIELD_TEXT,
+	CPA_FIELD_NUMBER,
+	CPA_FIELD_BOOL,
+	CPA_FIELD_ARRAY,
+	CPA_FIELD_OBJECT
+};
+enum cpa_field_kind cpa_field_kind(const struct cpa_place *at);
+/* Borrowed from the JSON; NULL where it is no string. */
+const char *cpa_field_peek_text(const struct cpa_place *at);
+/* NaN where it is neither a number nor one of the strings "nan", "inf" and "-inf"; a bool is 0 or
+ * 1. */
+double cpa_field_peek_number(const struct cpa_place *at);
+int cpa_field_count(const struct cpa_place *at); /* members or elements; 0 of anything else */
+
 /* Faults for any member that is not among keys, which NULL ends. */
 void cpa_field_only(
 	struct cpa_fields *r, const struct cpa_place *object, const char *const *keys);

@@ -66,6 +66,10 @@ static const struct cpa_command_info command_table[] = {
 		"  cpattn probe --problem B=2,S=101,Hq=8,Hkv=2,D=64,dtype=bf16,causal,scale=0.3 --fill "
 		"count -o probe.h5\n"
 		"  cpattn probe --for data/recordings/peers/diffusers_ring_p4_fp32.h5 -o probe.h5\n" },
+	{ "report", CPA_COMMAND_REPORT, "cpattn report FILE.json... --out DIR  [options]",
+		"pages and plots of what --json wrote; two files of one command are compared",
+		"  cpattn report verify.json bench.json --out report\n"
+		"  cpattn report before.json after.json --out report --annotations -\n" },
 	{ "help", CPA_COMMAND_HELP, "cpattn help [COMMAND]",
 		"prints this, or the options of a command", "  cpattn help verify\n" },
 };
@@ -97,7 +101,7 @@ const char *cpa_command_list(void)
 
 const char *cpa_later_command(const char *name)
 {
-	static const char *const names[] = { "simulate", "report" };
+	static const char *const names[] = { "simulate" };
 
 	static char text[200];
 
@@ -107,20 +111,6 @@ const char *cpa_later_command(const char *name)
 				"is not in this version yet; this one has %s", cpa_command_list());
 			return text;
 		}
-	return NULL;
-}
-
-const char *cpa_later_option(const char *name)
-{
-	static const struct {
-		const char *name, *why;
-	} later[] = {
-		{ "--out", "is not in this version yet" },
-	};
-
-	for (int i = 0; i < COUNT(later); i++)
-		if (strcmp(name, later[i].name) == 0)
-			return later[i].why;
 	return NULL;
 }
 

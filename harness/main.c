@@ -100,6 +100,8 @@ static int dispatch(const struct cpa_options *options)
 		return cpa_cmd_plan(options);
 	case CPA_COMMAND_BENCH:
 		return cpa_cmd_bench(options);
+	case CPA_COMMAND_REPORT:
+		return cpa_cmd_report(options);
 	case CPA_COMMAND_HELP:
 		return cpa_cmd_help(options->help_about);
 	case CPA_COMMAND_VERSION:

@@ -174,8 +174,6 @@ static enum cpa_status unknown_option(const struct cpa_options *o, const char *n
 	char near[80];
 	int n = 0;
 
-	if (cpa_later_option(name))
-		return cpa_fail(error, CPA_INVALID, "%s %s", name, cpa_later_option(name));
 	for (int i = 0; cpa_option_info(i) && n < MAX_OPTIONS; i++)
 		if (cpa_option_info(i)->commands & 1u << o->command)
 			names[n++] = cpa_option_info(i)->name;
@@ -186,6 +184,7 @@ static enum cpa_status unknown_option(const struct cpa_options *o, const char *n
 		o->command == CPA_COMMAND_PLAN            ? "plan"
 			: o->command == CPA_COMMAND_BENCH ? "bench"
 			: o->command == CPA_COMMAND_LIST ? "list"
+			: o->command == CPA_COMMAND_REPORT ? "report"
 							 : "verify");
 }
 

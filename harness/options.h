@@ -8,8 +8,8 @@
 
 enum cpa_command {
 	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_CHECK,
-	CPA_COMMAND_DIAGNOSE, CPA_COMMAND_BENCH, CPA_COMMAND_MERGE, CPA_COMMAND_PROBE, CPA_COMMAND_HELP,
-	CPA_COMMAND_VERSION
+	CPA_COMMAND_DIAGNOSE, CPA_COMMAND_BENCH, CPA_COMMAND_MERGE, CPA_COMMAND_PROBE, CPA_COMMAND_REPORT,
+	CPA_COMMAND_HELP, CPA_COMMAND_VERSION
 };
 enum cpa_rotate_choice { CPA_ROTATE_CHOICE_DEFAULT, CPA_ROTATE_CHOICE_P2P, CPA_ROTATE_CHOICE_ALLGATHER,
 	CPA_ROTATE_CHOICE_DIRECT,
@@ -69,6 +69,7 @@ struct cpa_options {
 	int threads, one_rank_threads; /* bench; 0: the default of cpa_team */
 
 	const char *json, *junit, *csv; /* paths, "-" for stdout; NULL: none */
+	const char *annotations;        /* of report: a path or "-"; NULL: none */
 	enum cpa_format format;         /* of plan */
 	struct cpa_int_list print_ranks;/* plan --rank */
 	bool has_print_ranks;
@@ -78,7 +79,7 @@ struct cpa_options {
 	bool has_convert, keep_dtype;   /* --convert-to-fp32 yes|no */
 	int tensor;                     /* --tensor-parallel N beside it; 0: not asked for */
 	const char *fault;              /* --fault NAME: a planted fault (a test hook) */
-	const char *out;                /* merge, probe -o FILE */
+	const char *out;                /* merge, probe -o FILE; report --out DIR; NULL: none */
 	const char *like;               /* probe --for FILE; NULL */
 	bool verbose;
 	char *command_line;             /* as typed, shell-quoted, for reproduction lines */

@@ -189,6 +189,26 @@ static enum cpa_status check_recordings(struct cpa_options *o, struct cpa_error 
 	return check_file_names(o, error);
 }
 
+static enum cpa_status check_report(const struct cpa_options *o, struct cpa_error *error)
+{
+	if (o->nfiles == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"report needs what --json of the other commands wrote: cpattn report FILE.json "
+			"--out DIR");
+	for (int i = 0; i < o->nfiles; i++)
+		if (strcmp(o->files[i], "-") == 0)
+			return cpa_fail(error, CPA_INVALID,
+				"a report cannot be read from stdin; name its file");
+	if (!o->out && !o->annotations && !o->junit)
+		return cpa_fail(error, CPA_INVALID,
+			"report writes to --out DIR, --annotations FILE or --junit FILE; name one");
+	if (o->annotations && o->junit && strcmp(o->annotations, o->junit) == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--annotations and --junit both write to %s; name two files",
+			strcmp(o->junit, "-") == 0 ? "stdout" : o->junit);
+	return check_file_names(o, error);
+}
+
 /* Kernels alone have shapes of their own, and no ranks. */
 static enum cpa_status check_bench(const struct cpa_options *o, struct cpa_error *error)
 {
@@ -263,6 +283,8 @@ enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 		status = check_merge(options, error);
 	if (options->command == CPA_COMMAND_PROBE)
 		status = check_probe(options, error);
+	if (options->command == CPA_COMMAND_REPORT)
+		status = check_report(options, error);
 	if (status == CPA_OK && options->has_problem)
 		status = cpa_guidance_choose(
 			options, NULL, &options->problem, &options->guidance, error);

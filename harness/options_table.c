@@ -288,10 +288,26 @@ static enum cpa_status set_csv(struct cpa_options *o, const char *value,
 	return set_path("--csv", value, &o->csv, error);
 }
 
-static enum cpa_status set_out(struct cpa_options *o, const char *value, struct cpa_error *error)
+static enum cpa_status set_file(struct cpa_options *o, const char *value, struct cpa_error *error)
 {
 	if (value[0] == '\0')
 		return cpa_fail(error, CPA_INVALID, "-o: the file name is empty");
+	o->out = value;
+	return CPA_OK;
+}
+
+static enum cpa_status set_annotations(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	return set_path("--annotations", value, &o->annotations, error);
+}
+
+static enum cpa_status set_out(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0' || strcmp(value, "-") == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--out needs a directory, which is made where it is not there");
 	o->out = value;
 	return CPA_OK;
 }
@@ -406,6 +422,7 @@ static enum cpa_status set_verbose(struct cpa_options *o, const char *value,
 /* diagnose is check, and then asks why. */
 #define C (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 #define B (1u << CPA_COMMAND_BENCH)
+#define T (1u << CPA_COMMAND_REPORT)
 
 static const struct cpa_option_info option_table[] = {
 	{ "--problem", "P", V | P | B | R, set_problem,
@@ -435,7 +452,7 @@ static const struct cpa_option_info option_table[] = {
 		"plants a fault, to see it caught; list faults names them" },
 	{ "--for", "FILE", R, set_like,
 		"a problem like that of a recording, with what it could not show" },
-	{ "-o", "FILE", M | R, set_out, "the recording to write" },
+	{ "-o", "FILE", M | R, set_file, "the recording to write" },
 	{ "--rank", "LIST", P, set_print_ranks, "prints the operations of these ranks" },
 	{ "--best", "WHAT", P, set_best,
 		"bytes work memory: meshes of each world, best first" },
@@ -454,7 +471,10 @@ static const struct cpa_option_info option_table[] = {
 	{ "--kernels", NULL, B, set_kernels,
 		"times attention, merge and copies alone, over S, D, dtype and mask" },
 	{ "--json", "FILE", V | P | B | C, set_json, "writes the results as JSON; - for stdout" },
-	{ "--junit", "FILE", V | P | B | C, set_junit, "writes them as JUnit XML" },
+	{ "--out", "DIR", T, set_out, "where index.html, report.md and the plots go" },
+	{ "--annotations", "FILE", T, set_annotations,
+		"writes what is wrong as lines for a CI (::error ...); - for stdout" },
+	{ "--junit", "FILE", V | P | B | C | T, set_junit, "writes them as JUnit XML" },
 	{ "--csv", "FILE", V | P | B | C, set_csv, "writes them as CSV" },
 	{ "--verbose", NULL, V | P | C, set_verbose,
 		"a line for each configuration; in check for each wrong head" },

@@ -35,9 +35,7 @@ const char *cpa_command_list(void);
 enum cpa_status cpa_options_check(struct cpa_options *options, bool fill_asked,
 	struct cpa_error *error);
 
-/* Why a command or option that this project knows is not here yet; NULL: it is, or is unknown.
- */
+/* Why a command that this project knows is not here yet; NULL: it is, or is unknown. */
 const char *cpa_later_command(const char *name);
-const char *cpa_later_option(const char *name);
 
 #endif

@@ -23,8 +23,17 @@ bool cpa_output_lost_stdout(void)
 	return lost_stdout;
 }
 
+static void (*volatile interrupted_clean)(void);
+
+void cpa_output_on_interrupt(void (*clean)(void))
+{
+	interrupted_clean = clean;
+}
+
 void cpa_output_interrupted(void)
 {
+	if (interrupted_clean)
+		interrupted_clean();
 	if (interrupted_set)
 		unlink(interrupted_path);
 }

@@ -26,6 +26,8 @@ void cpa_output_abandon(struct cpa_output *output);
 /* Writing to stdout has failed and was reported: once is enough. */
 bool cpa_output_lost_stdout(void);
 
+/* What else an interrupt must remove; NULL: nothing.  clean is called in a signal handler. */
+void cpa_output_on_interrupt(void (*clean)(void));
 /* Removes the temporary file of the open output, if any.  For signal handlers:
  * async-signal-safe. */
 void cpa_output_interrupted(void);

@@ -44,6 +44,11 @@ static void put_xml(FILE *out, const char *text)
 	}
 }
 
+void cpa_xml_text(FILE *out, const char *text)
+{
+	put_xml(out, text);
+}
+
 static void put_call(FILE *out, const struct cpa_result *r)
 {
 	if (r->file)

@@ -14,6 +14,9 @@ void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
 void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);
 
+/* Text inside of XML or HTML, between tags or in quotes: what has a meaning there is escaped, what may
+ * not stand there becomes U+FFFD. */
+void cpa_xml_text(FILE *out, const char *text);
 /* One field and the comma behind it; NULL, `exists` false: an empty one. */
 void cpa_csv_text(FILE *out, const char *text);
 void cpa_csv_int(FILE *out, int64_t value, bool exists);
