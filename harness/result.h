@@ -42,6 +42,9 @@ struct cpa_result {
 	const struct cpa_check_part *part;  /* check: where it is wrong; borrowed; NULL: none */
 	const struct cpa_diagnosis *diagnosis; /* diagnose: of the first part of a call; borrowed */
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
+	int fault;                          /* verify: number of the planted one, -1: none */
+	int fault_rank, fault_op, fault_hop, fault_block; /* where; -1: of no one */
+	char planted[256];                  /* the same in words */
 	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */
