@@ -6,6 +6,7 @@
  */
 #include "harness/fault_plant.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,9 +366,9 @@ static enum cpa_status check_where(const struct cpa_plant *plant, struct cpa_err
 	for (int i = 0; i < 4; i++)
 		if (keys[i].value >= keys[i].n)
 			return cpa_fail(error, CPA_UNSUPPORTED,
-				"--fault %s:%s=%lld: here is %s 0 to %lld", plant->entry->name,
-				keys[i].name, (long long)keys[i].value, keys[i].name,
-				(long long)keys[i].n - 1);
+				"--fault %s:%s=%" PRId64 ": the last %s here is %" PRId64,
+				plant->entry->name, keys[i].name, keys[i].value, keys[i].name,
+				keys[i].n - 1);
 	return CPA_OK;
 }
 

@@ -157,7 +157,7 @@ static double attend_row(
 	}
 	if (max == -INFINITY)
 		return max;
-	total = x->pads * exp(-max);
+	total = x->pads > 0.0 ? x->pads * exp(-max) : 0.0; /* exp may overflow where there are none */
 	for (int64_t j = 0; j < x->nk; j++) {
 		int64_t from_b = b, from_j = j, from_h = x->v_head[h];
 		double weight = x->times[j] * exp(w->score[j] - max);

@@ -4,6 +4,7 @@
  */
 #include "harness/fault_plant.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define RANK_AND_HOP (CPA_WHERE_RANK | CPA_WHERE_HOP)
@@ -66,13 +67,11 @@ static bool begins_exchange(const struct cpa_site *site)
 /* Room for one step more, at place `at`. */
 static bool insert_step(struct cpa_schedule *s, int at)
 {
-	struct cpa_step *steps =
-		cpa_arena_alloc(&s->arena, ((size_t)s->nsteps + 1) * sizeof *steps);
+	struct cpa_step *steps = realloc(s->steps, ((size_t)s->nsteps + 1) * sizeof *steps);
 	if (!steps)
 		return false;
-	memcpy(steps, s->steps, (size_t)at * sizeof *steps);
-	memcpy(steps + at + 1, s->steps + at, (size_t)(s->nsteps - at) * sizeof *steps);
 	s->steps = steps;
+	memmove(steps + at + 1, steps + at, (size_t)(s->nsteps - at) * sizeof *steps);
 	s->nsteps++;
 	for (int i = 0; i < s->nsteps; i++)
 		for (int q = 0; i != at && q < CPA_NQUEUES; q++)
@@ -116,17 +115,18 @@ static void next_peer(struct cpa_schedule *s, int op)
 /* The last RECV once more, behind everything. */
 static void receive_again(struct cpa_schedule *s, int op)
 {
-	struct cpa_op *ops = cpa_arena_alloc(&s->arena, ((size_t)s->nops + 1) * sizeof *ops);
+	struct cpa_op *ops = realloc(s->ops, ((size_t)s->nops + 1) * sizeof *ops);
 	struct cpa_step step = s->steps[step_of(s, op)];
-	if (!ops || !insert_step(s, s->nsteps))
+	if (!ops)
 		return;
-	memcpy(ops, s->ops, (size_t)s->nops * sizeof *ops);
+	s->ops = ops;
+	if (!insert_step(s, s->nsteps))
+		return;
 	ops[s->nops] = ops[op];
 	step.first = s->nops++;
 	step.nops = 1;
 	for (int q = 0; q < CPA_NQUEUES; q++)
 		step.waits[q] = -1;
-	s->ops = ops;
 	s->steps[s->nsteps - 1] = step;
 }
 

@@ -27,7 +27,7 @@ const struct cpa_fault_entry cpa_faults_first[] = {
 		"lse is off by a factor; blocks of unlike weight", "a row that sees a key",
 		CPA_FAULT_ONE_RANK, CPA_WHERE_RANK | CPA_WHERE_HOP,
 		.touches = NULL},
-	{"merge-lost", "A09", "one partial is computed and never merged",
+	{"merge-lost", "A10", "one partial is computed and never merged",
 		"long-context-attention 176 assigned instead of merging", "probe count",
 		"a merge", CPA_FAULT_ONE_RANK, BLOCK,
 		.touches = NULL},
@@ -155,10 +155,12 @@ static enum cpa_status set_where(const struct cpa_fault_entry *entry, const char
 	char keys[80], *end;
 	long number = strtol(value, &end, 10);
 	name_keys(entry, keys, sizeof keys);
+	if (entry->where == 0)
+		return cpa_fail(error, CPA_INVALID,
+			"--fault %s is of all ranks together; leave out :%.40s", entry->name, key);
 	if (!(entry->where & 1 << which))
-		return cpa_fail(error, CPA_INVALID, "--fault %s takes %s%s, not '%.40s'",
-			entry->name, entry->where ? "" : "no place: it is on every rank",
-			keys, key);
+		return cpa_fail(error, CPA_INVALID, "--fault %s takes %s, not '%.40s'",
+			entry->name, keys, key);
 	if (*value < '0' || *value > '9' || *end || number > 1000000)
 		return cpa_fail(error, CPA_INVALID,
 			"--fault %s: %s=%.40s: expected a number from 0 on", entry->name, key,

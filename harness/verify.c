@@ -417,9 +417,9 @@ static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 	if (s == CPA_OK && a->config->guidance != 0)
 		s = cpa_combine_check_range(a->v->truth, &a->v->settings.guidance, error);
 	if (s == CPA_OK)
-		s = measure_one_rank(a->v, a->config, error);
-	if (s == CPA_OK)
 		s = plant(a, error);
+	if (s == CPA_OK)
+		s = measure_one_rank(a->v, a->config, error);
 	if (s == CPA_OK)
 		s = cpa_ranks_start(&a->ranks, a->v->settings.device, hook_of, a, error);
 	if (s == CPA_OK)
