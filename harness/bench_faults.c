@@ -3,7 +3,7 @@
  * seen by verify, found by check in what the ranks returned, and named by diagnose?  And runs
  * without a fault: is none of them called wrong?
  *
- *   bench_faults [TRIALS [SEED]]      TRIALS planted of each fault (6)
+ *   bench_faults [TRIALS [SEED [NAME]]]      TRIALS planted of each fault (6), or of one
  *
  * Prints a table.  Exit status 1: a right run was called wrong, or verify passed what check found to
  * be beyond its bound.
@@ -416,6 +416,8 @@ int main(int argc, char **argv)
 		"found", "named", "tied", "other", "missed");
 	for (int i = 0; cpa_fault_name(i); i++) {
 		struct row row = {0};
+		if (argc > 3 && strcmp(argv[3], cpa_fault_name(i)) != 0)
+			continue;
 		good &= try_fault(i, trials, path, device, &row);
 		print_row(cpa_fault_class(i), cpa_fault_name(i), &row);
 		add_row(&total, &row);

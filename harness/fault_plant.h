@@ -1,7 +1,7 @@
 /*
  * fault_plant.h - what the table of faults (fault_table.c, fault_*.c), the choice of a place
- * (fault.c) and the doing (fault_effect.c, fault_attend.c, fault_output.c) share; private to
- * them.
+ * (fault_place.c; fault.c for the first faults) and the doing (fault_effect.c, fault_attend.c,
+ * fault_output.c) share; private to them.
  */
 #ifndef CPA_FAULT_PLANT_H
 #define CPA_FAULT_PLANT_H
@@ -154,6 +154,10 @@ struct cpa_site cpa_site_of(
 	const struct cpa_plant_target *target, const struct cpa_schedule *schedule, int op);
 bool cpa_site_is_attend(const struct cpa_site *site); /* that sees keys */
 bool cpa_site_has_ring(const struct cpa_site *site);  /* likewise, and R > 1 */
+
+/* The first faults: whether it can be here, and which operations change when it is. */
+bool cpa_first_fault_is_place(const struct cpa_plant *plant, const struct cpa_site *site);
+void cpa_first_fault_mark(struct cpa_plant *plant, int op);
 
 void cpa_spoil_attend(struct cpa_plant *plant, struct cpa_exec *exec, int op);
 void cpa_spoil_merge(struct cpa_plant *plant, struct cpa_exec *exec, int op);
