@@ -1,6 +1,6 @@
 /*
- * bench_faults.c - every fault, planted in random problems on 2 to 8 ranks in every variant: is it
- * seen by verify, found by check in what the ranks returned, and named by diagnose?  And runs
+ * bench_faults.c - every fault, planted in random problems on 2 to 8 ranks in every variant: is
+ * it seen by verify, found by check in what the ranks returned, and named by diagnose?  And runs
  * without a fault: is none of them called wrong?
  *
  *   bench_faults [TRIALS [SEED [NAME]]]      TRIALS planted of each fault (6), or of one

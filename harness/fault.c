@@ -7,8 +7,6 @@
 #include "harness/fault_plant.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum fault {
