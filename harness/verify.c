@@ -468,8 +468,8 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	result->W = config->batch_degree * config->ring_degree * config->ulysses_degree;
 	enum cpa_status s = attempt(&a, &error);
 	conclude(&a, s, &error);
+	cpa_plant_destroy(a.plant); /* which borrows the partition */
 	cpa_ranks_fini(&a.ranks);
-	cpa_plant_destroy(a.plant);
 	result->seconds = now() - start;
 }
 
