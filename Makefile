@@ -225,7 +225,7 @@ B := $(BUILD)/$(MODE)
 
 # ---- what people type ----------------------------------------------------------------------------
 
-.PHONY: all deps verify test check bench bench-verify bench-kernels bench-copies compare install uninstall clean help
+.PHONY: all deps verify test check check-faults bench bench-verify bench-kernels bench-copies compare install uninstall clean help
 
 SHARED := $(if $(filter release debug,$(MODE)),$(B)/libcpattn.so.$(SOVERSION))
 ifeq ($(MODE),fuzz)
@@ -246,10 +246,11 @@ verify: $(B)/cpattn
 	$(B)/cpattn verify data/recordings/*.h5 data/recordings/peers/*.h5
 
 RANDOM_PROBLEMS ?= 100000
+FAULT_TRIALS ?= 4
 
 # Every recording, on all worlds up to 8 and on 12 and 16, in all four dtypes, with every rotation; then
-# random problems.
-check: $(B)/cpattn
+# random problems, and every fault.
+check: $(B)/cpattn $(B)/bench_faults
 	$(needs_hdf5)
 	@status=0; for dtype in fp64 fp32 bf16 fp16; do \
 		set -- $(B)/cpattn verify --ranks 1-8,12,16 --rotate all --dtype $$dtype \
@@ -257,7 +258,13 @@ check: $(B)/cpattn
 		echo "$$*"; "$$@" || status=1; \
 	done; \
 	set -- $(B)/cpattn verify --random $(RANDOM_PROBLEMS); echo "$$*"; "$$@" || status=1; \
+	set -- $(B)/bench_faults $(FAULT_TRIALS); echo "$$*"; "$$@" || status=1; \
 	exit $$status
+
+# Every fault, planted in random problems: seen by verify, found by check, named by diagnose?
+check-faults: $(B)/bench_faults
+	$(needs_hdf5)
+	$(B)/bench_faults $(FAULT_TRIALS)
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn
@@ -409,7 +416,8 @@ help:
 #: verify        every variant on all recordings in data/: the main job
 #: test          all tests, in the release build and in one with address and undefined sanitizers
 #: check         all recordings on more worlds and in all dtypes, then RANDOM_PROBLEMS=100000 made-up
-#:               problems (takes long)
+#:               problems, and check-faults (takes long)
+#: check-faults  every fault, planted FAULT_TRIALS=4 times: seen, found, named?
 #: bench         how fast this build is, beside the limits of this machine, row by row (ROWS=peak,rules
 #:               picks some: peak amx rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes

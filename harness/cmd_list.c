@@ -82,11 +82,21 @@ static void list_comms(void)
 	line("nccl", "needs NVIDIA GPUs and NCCL; not in this version yet");
 }
 
+static void list_fault(int i)
+{
+	char text[512];
+
+	snprintf(text, sizeof text, "%s: %s. Seen in %s. Shows in %s.", cpa_fault_class(i),
+		cpa_fault_summary(i), cpa_fault_seen_in(i), cpa_fault_shows(i));
+	line(cpa_fault_name(i), text);
+}
+
 static void list_faults(void)
 {
-	printf("faults (verify --fault NAME plants one, to see it caught)\n");
+	printf("faults (verify --fault NAME[:where] plants one, to see it caught; where: rank=R,hop=I,"
+		"block=R,head=H)\n");
 	for (int i = 0; cpa_fault_name(i); i++)
-		line(cpa_fault_name(i), cpa_fault_summary(i));
+		list_fault(i);
 }
 
 static void list_systems(void)

@@ -196,6 +196,9 @@ static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--fault plants faults where a run that they stop can be explained: with "
 			"--comm fake");
+	if (o->record)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"--record writes what ranks in one process returned: with --comm fake");
 	if (o->ranks_asked && o->ranks.n != 1)
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"--comm mpi runs one process a rank, so --ranks names one world at most, "
@@ -216,12 +219,7 @@ static enum cpa_status join_world(struct cpa_verify_session *s, struct cpa_error
 static enum cpa_status prepare(struct cpa_verify_session *s, struct cpa_error *error)
 {
 	const struct cpa_options *o = s->options;
-	s->fault = o->fault ? cpa_fault_find(o->fault) : -1;
-	if (o->fault && s->fault < 0)
-		return cpa_fail(error, CPA_INVALID,
-			"--fault %s: there is no such fault; cpattn list faults names "
-			"them",
-			o->fault);
+	s->fault = o->fault ? o->fault_number : -1;
 	if (strcmp(o->comm, "fake") != 0) {
 		enum cpa_status status = join_world(s, error);
 		if (status != CPA_OK)

@@ -7,8 +7,6 @@
 #include "harness/fault_plant.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum fault {
@@ -24,65 +22,8 @@ enum fault {
 	BRANCH_DROPPED,
 	BRANCH_REPEATED,
 	SCALE_SIGN,
-	NFAULTS
+	NFIRST /* as in cpa_faults_first[]; what comes after them is in tables of its own */
 };
-
-static const struct {
-	const char *name, *summary, *seen_in;
-} table[NFAULTS] = {
-	{"hop-skipped",
-		"one hop of the ring is left out: its block is neither attended nor merged",
-		"A10; sibling of long-context-attention 176, which kept only the last block"},
-	{"wrong-rank-kv",
-		"one hop attends the rank's own keys and values in place of its peer's",
-		"F05; diffusers 14265 reread the block of hop 0 at every hop"},
-	{"lse-base-2", "the partials of one rank come with a base-2 lse",
-		"A01; flashinfer 2113 and 4485, vLLM 28840 and 47079, sglang 40903"},
-	{"merge-lost", "one partial is computed and never merged",
-		"A09; long-context-attention 176 assigned instead of merging"},
-	{"head-swapped", "two heads change places in the output of one rank",
-		"D01, D05; DeepSpeed 5664, TensorRT-LLM 10350"},
-	{"pad-key-counted", "a zero key that pads a block takes part in the softmax",
-		"B01; vLLM-Omni 1324, TensorRT-LLM 14044 and 18705, HunyuanVideo 310"},
-	{"stale-buffer",
-		"a block is attended before it has arrived, on what the buffer held before",
-		"F01, F03, F04; TransformerEngine 1624, Cornstarch 70"},
-	{"lse-zero-start", "the accumulator of one rank starts at lse 0 instead of -inf",
-		"A06, A07; vLLM 49294; torch on a CPU returns lse 0 for a row without keys"},
-	{"branches-swapped",
-		"one rank takes the positive branch of guidance for the negative one and back",
-		"H01; no public report is known"},
-	{"branch-dropped", "the middle one of three branches does not count on one rank",
-		"H02; vLLM-Omni 1578 lost the image term on two ranks"},
-	{"branch-repeated",
-		"one rank takes one branch for two, so that the scale changes nothing",
-		"H03, H04; vLLM-Omni 1578 and cosmos-transfer2.5 205 took every rank for rank 0"},
-	{"scale-sign", "one rank goes from the positive branch to the negative one",
-		"H; the difference is taken the other way round, neg + s (neg - pos)"},
-};
-
-const char *cpa_fault_name(int i)
-{
-	return i < NFAULTS ? table[i].name : NULL;
-}
-
-const char *cpa_fault_summary(int i)
-{
-	return table[i].summary;
-}
-
-const char *cpa_fault_seen_in(int i)
-{
-	return table[i].seen_in;
-}
-
-int cpa_fault_find(const char *name)
-{
-	for (int i = 0; i < NFAULTS; i++)
-		if (strcmp(table[i].name, name) == 0)
-			return i;
-	return -1;
-}
 
 /* ---- looking at a schedule ---- */
 
@@ -126,16 +67,14 @@ static bool sees_some(const struct cpa_problem *problem, struct cpa_range batche
 	return false;
 }
 
-/* Whether some query row of this ATTEND sees some of its keys. */
-static bool sees_keys(const struct cpa_problem *problem, const struct cpa_op *op)
+bool cpa_plant_sees_keys(const struct cpa_problem *problem, const struct cpa_op *op)
 {
 	const struct cpa_content *q = &op->reads[0].content;
 	return sees_some(
 		problem, q->batches, q->heads, &q->tokens, &op->reads[1].content.tokens);
 }
 
-/* The MERGE that takes in what ATTEND number `attend` wrote; -1: it starts an accumulator. */
-static int merge_of(const struct cpa_schedule *s, int attend)
+int cpa_plant_merge_of(const struct cpa_schedule *s, int attend)
 {
 	const struct cpa_box *o = &s->ops[attend].writes[0].box;
 	for (int i = attend + 1; i < s->nops; i++)
@@ -174,7 +113,7 @@ static bool reads_arrived_keys(
 		return false;
 	if (op->kind == CPA_OP_ATTEND)
 		return cpa_plant_arrival(s, i, &op->reads[1]) >= 0 &&
-		       sees_keys(&part->problem, op);
+		       cpa_plant_sees_keys(&part->problem, op);
 	if (op->kind != CPA_OP_COPY || op->nreads != 1 || part->config.ring_degree != 1 ||
 		!cpa_plant_is_key(&op->reads[0]) || cpa_plant_arrival(s, i, &op->reads[0]) < 0)
 		return false;
@@ -218,19 +157,19 @@ static bool is_site(
 	const struct cpa_op *op = &s->ops[i];
 	if (fault == STALE_BUFFER)
 		return reads_arrived_keys(part, s, i);
-	if (op->kind != CPA_OP_ATTEND || !sees_keys(&part->problem, op))
+	if (op->kind != CPA_OP_ATTEND || !cpa_plant_sees_keys(&part->problem, op))
 		return false;
 	switch (fault) {
 	case HOP_SKIPPED:
 	case MERGE_LOST:
-		return merge_of(s, i) >= 0;
+		return cpa_plant_merge_of(s, i) >= 0;
 	case WRONG_RANK_KV:
 		return op->hop >= 1 &&
 		       part->kv_block[cpa_partition_coords(part, s->rank).r].n > 0;
 	case HEAD_SWAPPED:
 		return op->writes[0].box.nheads >= 2;
 	case LSE_ZERO_START:
-		return merge_of(s, i) < 0;
+		return cpa_plant_merge_of(s, i) < 0;
 	default:
 		return true;
 	}
@@ -238,15 +177,20 @@ static bool is_site(
 
 /* ---- planting ---- */
 
+static unsigned char *acts(struct cpa_plant *plant)
+{
+	return plant->acts[plant->schedule->rank];
+}
+
 static void skip_hop(struct cpa_plant *plant, int hop)
 {
 	const struct cpa_schedule *s = plant->schedule;
 	for (int i = 0; i < s->nops; i++) {
 		if (s->ops[i].kind != CPA_OP_ATTEND || s->ops[i].hop != hop)
 			continue;
-		int merge = merge_of(s, i);
+		int merge = cpa_plant_merge_of(s, i);
 		if (merge >= 0) /* a partial that starts an accumulator stays: rows need one */
-			plant->acts[i] = plant->acts[merge] = CPA_PLANT_SKIP;
+			acts(plant)[i] = acts(plant)[merge] = CPA_PLANT_SKIP;
 	}
 }
 
@@ -256,9 +200,10 @@ static void mark_every_attend(
 	const struct cpa_schedule *s = plant->schedule;
 	for (int i = 0; i < s->nops; i++)
 		if (s->ops[i].kind == CPA_OP_ATTEND &&
+			(plant->where.hop < 0 || plant->where.hop == s->ops[i].hop) &&
 			s->ops[i].writes[0].content.heads.start == heads.start &&
 			s->ops[i].writes[0].content.heads.end == heads.end)
-			plant->acts[i] = (unsigned char)act;
+			acts(plant)[i] = (unsigned char)act;
 }
 
 static void mark_starts(struct cpa_plant *plant)
@@ -266,15 +211,15 @@ static void mark_starts(struct cpa_plant *plant)
 	const struct cpa_schedule *s = plant->schedule;
 	for (int i = 0; i < s->nops; i++) {
 		const struct cpa_op *op = &s->ops[i];
-		if (op->kind == CPA_OP_ATTEND && merge_of(s, i) < 0)
-			plant->acts[i] = CPA_PLANT_EXTRA_KEY;
+		if (op->kind == CPA_OP_ATTEND && cpa_plant_merge_of(s, i) < 0)
+			acts(plant)[i] = CPA_PLANT_EXTRA_KEY;
 		if (op->kind == CPA_OP_COPY && op->nreads == 0 &&
 			op->writes[0].content.tensor == CPA_TENSOR_LSE)
-			plant->acts[i] = CPA_PLANT_LSE_ZERO;
+			acts(plant)[i] = CPA_PLANT_LSE_ZERO;
 	}
 }
 
-static void mark(struct cpa_plant *plant, int op)
+void cpa_first_fault_mark(struct cpa_plant *plant, int op)
 {
 	const struct cpa_op *at = &plant->schedule->ops[op];
 	switch ((enum fault)plant->fault) {
@@ -282,10 +227,10 @@ static void mark(struct cpa_plant *plant, int op)
 		skip_hop(plant, at->hop);
 		break;
 	case MERGE_LOST:
-		plant->acts[merge_of(plant->schedule, op)] = CPA_PLANT_SKIP;
+		acts(plant)[cpa_plant_merge_of(plant->schedule, op)] = CPA_PLANT_SKIP;
 		break;
 	case WRONG_RANK_KV:
-		plant->acts[op] = CPA_PLANT_WRONG_KEYS;
+		acts(plant)[op] = CPA_PLANT_WRONG_KEYS;
 		break;
 	case LSE_BASE_2:
 		mark_every_attend(plant, CPA_PLANT_BASE_2, at->writes[0].content.heads);
@@ -293,13 +238,15 @@ static void mark(struct cpa_plant *plant, int op)
 	case HEAD_SWAPPED:
 		mark_every_attend(plant, CPA_PLANT_SWAP, at->writes[0].content.heads);
 		plant->site.heads = at->writes[0].content.heads;
+		if (plant->where.head >= 0)
+			plant->site.heads.start = plant->where.head;
 		plant->site.heads.end = plant->site.heads.start + 2;
 		break;
 	case PAD_KEY_COUNTED:
-		plant->acts[op] = CPA_PLANT_EXTRA_KEY;
+		acts(plant)[op] = CPA_PLANT_EXTRA_KEY;
 		break;
 	case STALE_BUFFER:
-		plant->acts[op] = CPA_PLANT_STALE_KEYS;
+		acts(plant)[op] = CPA_PLANT_STALE_KEYS;
 		break;
 	case LSE_ZERO_START:
 		mark_starts(plant);
@@ -312,7 +259,7 @@ static void mark(struct cpa_plant *plant, int op)
 			plant->target.partition->problem.B / plant->target.guidance.nbranches};
 		plant->site.heads = (struct cpa_range){0, plant->target.partition->problem.Hq};
 		break;
-	case NFAULTS:
+	case NFIRST:
 		break;
 	}
 }
@@ -324,74 +271,11 @@ static bool is_any_site(enum fault fault, const struct cpa_plant_target *target,
 					 : is_site(fault, target->partition, s, i);
 }
 
-/* Number `wanted` of the places there are, or how many there are when wanted is beyond. */
-static int64_t find_site(enum fault fault, const struct cpa_plant_target *target,
-	int64_t wanted, int *rank, int *op)
+bool cpa_first_fault_is_place(const struct cpa_plant *plant, const struct cpa_site *site)
 {
-	int64_t n = 0;
-	for (int r = 0; r < target->partition->W; r++)
-		for (int i = 0; i < target->schedules[r]->nops; i++)
-			if (is_any_site(fault, target, target->schedules[r], i) && n++ == wanted) {
-				*rank = r;
-				*op = i;
-				return n;
-			}
-	return n;
-}
-
-enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
-	uint64_t seed, struct cpa_plant **plant, struct cpa_error *error)
-{
-	int rank = -1, op = -1;
-	int64_t n = find_site((enum fault)fault, target, INT64_MAX, &rank, &op);
-	*plant = NULL;
-	if (n == 0)
-		return CPA_OK;
-	/* Fibonacci hashing spreads neighbouring seeds. */
-	uint64_t spread = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-	find_site((enum fault)fault, target, (int64_t)(spread % (uint64_t)n), &rank, &op);
-	struct cpa_plant *p = calloc(1, sizeof *p);
-	if (p)
-		p->acts = calloc((size_t)target->schedules[rank]->nops, sizeof *p->acts);
-	if (!p || !p->acts) {
-		free(p);
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a planted fault");
-	}
-	const struct cpa_partition *part = target->partition;
-	struct cpa_coords at = cpa_partition_coords(part, rank);
-	p->fault = fault;
-	p->target = *target;
-	p->schedule = target->schedules[rank];
-	p->site = (struct cpa_plant_site){.rank = rank,
-		.op = op,
-		.batches = cpa_partition_batches(part, at.b),
-		.heads = cpa_partition_heads(part, at.u),
-		.tokens = &part->q_block[at.r]};
-	mark(p, op);
-	char text[160];
-	cpa_op_print(p->schedule, op, text, sizeof text);
-	if (fault >= BRANCHES_SWAPPED)
-		snprintf(p->site.text, sizeof p->site.text,
-			"%s on rank %d, in what it makes of the branches", table[fault].name, rank);
-	else
-		snprintf(p->site.text, sizeof p->site.text, "%s on rank %d at op %d: %s",
-			table[fault].name, rank, op, text);
-	*plant = p;
-	return CPA_OK;
-}
-
-void cpa_plant_destroy(struct cpa_plant *plant)
-{
-	if (!plant)
-		return;
-	cpa_plant_drop_saved(plant);
-	free(plant->acts);
-	free(plant);
-}
-
-void cpa_plant_set_inputs(struct cpa_plant *plant, struct cpa_inputs inputs)
-{
-	plant->target.inputs = inputs;
+	return is_any_site((enum fault)plant->fault, site->target, site->schedule, site->op) &&
+	       (plant->fault != HEAD_SWAPPED || plant->where.head < 0 ||
+		       plant->where.head + 1 < site->at->writes[0].content.heads.end);
 }
 
 void cpa_plant_combine(const struct cpa_plant *plant, int rank, struct cpa_guidance *guidance,

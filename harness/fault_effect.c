@@ -93,7 +93,9 @@ static void spoil_partials(struct cpa_plant *plant, struct cpa_exec *exec,
 					cpa_store(p.lse_dtype, p.lse, lse,
 						cpa_load(p.lse_dtype, p.lse, lse) *
 							1.4426950408889634);
-				if (act != CPA_PLANT_SWAP || h != 0)
+				if (act != CPA_PLANT_SWAP ||
+					op->writes[0].content.heads.start + h !=
+						plant->site.heads.start)
 					continue;
 				swap_elements(p.lse_dtype, p.lse, lse, lse + 1);
 				for (int64_t d = 0; d < p.dim; d++)
@@ -203,22 +205,42 @@ void cpa_plant_drop_saved(struct cpa_plant *plant)
 		free(plant->saved[--plant->nsaved].bytes);
 }
 
+static enum cpa_plant_act act_at(
+	const struct cpa_plant *plant, const struct cpa_exec *exec, int op)
+{
+	return (enum cpa_plant_act)plant->acts[cpa_exec_schedule(exec)->rank][op];
+}
+
 static bool before_op(void *context, struct cpa_exec *exec, int op)
 {
 	struct cpa_plant *plant = context;
-	enum cpa_plant_act act = (enum cpa_plant_act)plant->acts[op];
-	const struct cpa_op *at = &plant->schedule->ops[op];
+	enum cpa_plant_act act = act_at(plant, exec, op);
+	const struct cpa_op *at = &cpa_exec_schedule(exec)->ops[op];
 	if (act == CPA_PLANT_WRONG_KEYS || act == CPA_PLANT_STALE_KEYS)
 		for (int i = 0; i < at->nreads; i++)
 			if (cpa_plant_is_key(&at->reads[i]))
 				spoil_keys(plant, exec, op, &at->reads[i], act);
-	return act != CPA_PLANT_SKIP;
+	if (act == CPA_PLANT_ATTEND)
+		cpa_spoil_attend(plant, exec, op);
+	if (act == CPA_PLANT_MERGE)
+		cpa_spoil_merge(plant, exec, op);
+	return act != CPA_PLANT_SKIP && act != CPA_PLANT_ATTEND && act != CPA_PLANT_MERGE;
+}
+
+/* ATTEND or COPY that an accumulator starts with. */
+static bool starts(const struct cpa_schedule *s, int op)
+{
+	const struct cpa_op *at = &s->ops[op];
+	if (at->kind == CPA_OP_ATTEND)
+		return cpa_plant_merge_of(s, op) < 0;
+	return at->kind == CPA_OP_COPY && at->nreads == 0 &&
+	       at->writes[0].content.tensor == CPA_TENSOR_LSE;
 }
 
 static void after_op(void *context, struct cpa_exec *exec, int op)
 {
 	struct cpa_plant *plant = context;
-	enum cpa_plant_act act = (enum cpa_plant_act)plant->acts[op];
+	enum cpa_plant_act act = act_at(plant, exec, op);
 	for (int i = plant->nsaved - 1; i >= 0; i--)
 		upload(plant, exec, plant->saved[i].buffer, plant->saved[i].bytes);
 	cpa_plant_drop_saved(plant);
@@ -226,11 +248,14 @@ static void after_op(void *context, struct cpa_exec *exec, int op)
 		spoil_partials(plant, exec, &plant->schedule->ops[op], act);
 	if (act == CPA_PLANT_LSE_ZERO)
 		zero_lse(plant, exec, &plant->schedule->ops[op]);
+	if (plant->entry->merge && starts(cpa_exec_schedule(exec), op))
+		cpa_spoil_note_start(plant, exec, op);
 }
 
 struct cpa_exec_hook cpa_plant_hook(struct cpa_plant *plant, int rank)
 {
-	if (!plant || plant->site.rank != rank)
+	if (!plant || (plant->schedule->rank != rank &&
+			      plant->entry->scope != CPA_FAULT_EVERYWHERE))
 		return (struct cpa_exec_hook){0};
 	return (struct cpa_exec_hook){before_op, after_op, plant};
 }

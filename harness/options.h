@@ -5,6 +5,7 @@
 #define CPA_OPTIONS_H
 
 #include "dist/schedule.h"
+#include "harness/fault.h"
 
 enum cpa_command {
 	CPA_COMMAND_NONE, CPA_COMMAND_LIST, CPA_COMMAND_VERIFY, CPA_COMMAND_PLAN, CPA_COMMAND_CHECK,
@@ -78,9 +79,12 @@ struct cpa_options {
 	const char *backend;            /* of that system; NULL: its default */
 	bool has_convert, keep_dtype;   /* --convert-to-fp32 yes|no */
 	int tensor;                     /* --tensor-parallel N beside it; 0: not asked for */
-	const char *fault;              /* --fault NAME: a planted fault (a test hook) */
 	const char *out;                /* merge, probe -o FILE; report --out DIR; NULL: none */
 	const char *like;               /* probe --for FILE; NULL */
+	const char *fault;              /* --fault NAME[:where]: a planted fault, as typed; NULL: none */
+	int fault_number;               /* of it, and where it is asked for; valid when fault is set */
+	struct cpa_fault_where fault_where;
+	const char *record;             /* verify --record FILE: what the ranks returned; NULL */
 	bool verbose;
 	char *command_line;             /* as typed, shell-quoted, for reproduction lines */
 	struct cpa_arena arena;         /* owns all of the above */

@@ -23,6 +23,7 @@ static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked
 		: o->json                  ? "--json"
 		: o->junit                 ? "--junit"
 		: o->csv                   ? "--csv"
+		: o->record                ? "--record"
 					   : NULL;
 
 	if (!other)

@@ -200,17 +200,11 @@ static enum cpa_status set_arithmetic(struct cpa_options *o, const char *value,
 static enum cpa_status set_fault(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
-	const char *names[MAX_NAMES];
-	int n = 0, index;
-	enum cpa_status status;
+	enum cpa_status status =
+		cpa_fault_parse(value, &o->fault_number, &o->fault_where, error);
 
-	while (n < MAX_NAMES && cpa_fault_name(n)) {
-		names[n] = cpa_fault_name(n);
-		n++;
-	}
-	status = cpa_parse_name("--fault", value, names, n, NULL, 0, &index, error);
 	if (status == CPA_OK)
-		o->fault = names[index];
+		o->fault = value;
 	return status;
 }
 
@@ -274,6 +268,15 @@ static enum cpa_status set_json(struct cpa_options *o, const char *value,
 	struct cpa_error *error)
 {
 	return set_path("--json", value, &o->json, error);
+}
+
+static enum cpa_status set_record(struct cpa_options *o, const char *value,
+	struct cpa_error *error)
+{
+	if (value[0] == '\0' || strcmp(value, "-") == 0)
+		return cpa_fail(error, CPA_INVALID, "--record needs the name of a file to write");
+	o->record = value;
+	return CPA_OK;
 }
 
 static enum cpa_status set_junit(struct cpa_options *o, const char *value,
@@ -448,8 +451,10 @@ static const struct cpa_option_info option_table[] = {
 	{ "--all", NULL, C, set_all, "all of them, however long it takes" },
 	{ "--arithmetic", "NAME", C, set_arithmetic,
 		"what the run computed in: fp64 fp32 tensor tf32 (by the dtype)" },
-	{ "--fault", "NAME", V, set_fault,
-		"plants a fault, to see it caught; list faults names them" },
+	{ "--fault", "NAME[:where]", V, set_fault,
+		"plants a fault, to see it caught (where: rank=2,hop=1); list faults" },
+	{ "--record", "FILE", V, set_record,
+		"writes what every rank of the one configuration returned" },
 	{ "--for", "FILE", R, set_like,
 		"a problem like that of a recording, with what it could not show" },
 	{ "-o", "FILE", M | R, set_file, "the recording to write" },

@@ -99,7 +99,8 @@ static enum cpa_status trial_open(struct trial *t, const struct cpa_case *it,
 		.interleavings = options->interleavings,
 		.seed = it->interleaving_seed,
 		.guidance = t->options.guidance,
-		.fault = options->fault ? cpa_fault_find(options->fault) : -1,
+		.fault = options->fault ? options->fault_number : -1,
+		.fault_where = &options->fault_where,
 		.fault_seed = t->options.seed};
 	if (s == CPA_OK)
 		s = cpa_verifier_create(&settings, &t->tensors, NULL, &t->verifier, error);

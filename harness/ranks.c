@@ -251,8 +251,7 @@ enum cpa_status cpa_ranks_run(struct cpa_ranks *ranks, enum cpa_fake_mode mode, 
 
 /* ---- outputs ---- */
 
-/* One output of one rank into staging.  *has: the rank has it. */
-static enum cpa_status fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor tensor,
+enum cpa_status cpa_ranks_fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor tensor,
 	struct cpa_shard *shard, bool *has, struct cpa_error *error)
 {
 	struct cpa_box box;
@@ -276,7 +275,7 @@ static enum cpa_status compare(struct cpa_ranks *ranks, const void *o, const voi
 			struct cpa_shard shard;
 			bool has;
 			int64_t batch, token;
-			enum cpa_status s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			enum cpa_status s = cpa_ranks_fetch(ranks, rank, tensors[i], &shard, &has, error);
 			if (s != CPA_OK)
 				return s;
 			if (has && !cpa_shard_equal(
@@ -303,7 +302,7 @@ enum cpa_status cpa_ranks_download(
 		for (int rank = 0; s == CPA_OK && rank < ranks->W; rank++) {
 			struct cpa_shard shard;
 			bool has;
-			s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			s = cpa_ranks_fetch(ranks, rank, tensors[i], &shard, &has, error);
 			if (s == CPA_OK && has)
 				cpa_shard_scatter(&shard, ranks->staging, whole[i]);
 		}
@@ -324,7 +323,7 @@ enum cpa_status cpa_ranks_hash(
 		for (int i = 0; i < n; i++) {
 			struct cpa_shard shard;
 			bool has;
-			enum cpa_status s = fetch(ranks, rank, tensors[i], &shard, &has, error);
+			enum cpa_status s = cpa_ranks_fetch(ranks, rank, tensors[i], &shard, &has, error);
 			if (s != CPA_OK)
 				return s;
 			hashes[rank] = cpa_hash(

@@ -58,6 +58,11 @@ enum cpa_status cpa_ranks_run(struct cpa_ranks *ranks, enum cpa_fake_mode mode, 
 /* Collects o [B, Sq, Hq, Dv] and lse [B, Sq, Hq] (NULL where it is no output). */
 enum cpa_status cpa_ranks_download(
 	struct cpa_ranks *ranks, void *o, void *lse, struct cpa_error *error);
+/* One output of one rank, dense [batches, tokens, heads, dim], into ranks->staging.  *has: the
+ * rank has it. */
+struct cpa_shard;
+enum cpa_status cpa_ranks_fetch(struct cpa_ranks *ranks, int rank, enum cpa_tensor tensor,
+	struct cpa_shard *shard, bool *has, struct cpa_error *error);
 /* hashes [W] out: of each rank's o and lse as it holds them. */
 enum cpa_status cpa_ranks_hash(
 	struct cpa_ranks *ranks, uint64_t *hashes, struct cpa_error *error);

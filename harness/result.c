@@ -31,6 +31,7 @@ void cpa_result_init(struct cpa_result *result)
 	result->probe_ratio = NAN;
 	result->seconds = NAN;
 	result->verdict = CPA_VERDICT_CANNOT_TELL;
+	result->fault = -1;
 }
 
 struct cpa_counts *cpa_result_alloc_counts(int W)

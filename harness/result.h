@@ -46,6 +46,9 @@ struct cpa_result {
 	const struct cpa_hang *hang;        /* diagnose: of the events of a call; borrowed; NULL: none */
 	const struct cpa_peer_answer *as;   /* plan --as: of that system; borrowed; NULL: none */
 	const char **not_shown;             /* check: blind spots of the run, ended by NULL; NULL: none */
+	int fault;                          /* verify: number of the planted one, -1: none */
+	int fault_rank, fault_op, fault_hop, fault_block; /* where; -1: of no one */
+	char planted[256];                  /* the same in words */
 	struct cpa_measured *measured;      /* bench: times; owned by the list; NULL: none */
 };
 void cpa_result_init(struct cpa_result *result); /* all "does not exist" */

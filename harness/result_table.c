@@ -115,7 +115,7 @@ static void print_configuration(FILE *out, const struct cpa_result *result,
 	}
 	if (result->verdict == CPA_VERDICT_WRONG)
 		fputs("      ", out);
-	if (result->verdict != CPA_VERDICT_RIGHT)
+	if (result->verdict != CPA_VERDICT_RIGHT || result->reason[0])
 		cpa_print_wrapped(out, result->reason,
 			result->verdict == CPA_VERDICT_WRONG ? 6 : 35,
 			result->verdict == CPA_VERDICT_WRONG ? 6 : 35);

@@ -12,6 +12,7 @@
 #include "harness/commands.h"
 #include "harness/diagnose_events.h"
 #include "harness/diagnose_report.h"
+#include "harness/fault.h"
 #include "harness/guidance.h"
 #include "harness/json.h"
 #include "harness/measure_write.h"
@@ -160,6 +161,7 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 	put_positive(json, "rows", o->rows);
 	put_string(json, "arithmetic", o->arithmetic);
 	put_string(json, "fault", o->fault);
+	put_string(json, "record", o->record);
 	if (o->command == CPA_COMMAND_BENCH) {
 		put_int(json, "warmup", o->warmup);
 		put_int(json, "repeat", o->repeat);
@@ -315,6 +317,36 @@ static void put_hashes(struct cpa_json *json, const struct cpa_result *r)
 	cpa_json_end_array(json);
 }
 
+static void put_place_of_fault(struct cpa_json *json, const char *key, int value)
+{
+	cpa_json_key(json, key);
+	if (value >= 0)
+		cpa_json_int(json, value);
+	else
+		cpa_json_null(json);
+}
+
+/* null where nothing was planted; its places are null where it is in more than one. */
+static void put_planted(struct cpa_json *json, const struct cpa_result *r)
+{
+	cpa_json_key(json, "planted");
+	if (r->fault < 0) {
+		cpa_json_null(json);
+		return;
+	}
+	cpa_json_object(json);
+	put_string(json, "name", cpa_fault_name(r->fault));
+	put_string(json, "class", cpa_fault_class(r->fault));
+	put_place_of_fault(json, "rank", r->fault_rank);
+	put_place_of_fault(json, "op", r->fault_op);
+	put_place_of_fault(json, "hop", r->fault_hop);
+	put_place_of_fault(json, "block", r->fault_block);
+	put_string(json, "text", r->planted);
+	cpa_json_key(json, "seen");
+	cpa_json_bool(json, r->verdict == CPA_VERDICT_WRONG);
+	cpa_json_end_object(json);
+}
+
 static void put_result(
 	struct cpa_json *json, const struct cpa_result *r, enum cpa_command command)
 {
@@ -346,6 +378,7 @@ static void put_result(
 		cpa_measured_put_json(json, r->measured);
 	else if (!plan) {
 		put_hashes(json, r);
+		put_planted(json, r);
 		put_known(json, "seconds", r->seconds);
 	}
 	if (plan) {

@@ -50,6 +50,13 @@ static void the_exit_status_says_right_wrong_or_cannot_tell(void **state)
 		command("--problem S=13,H=3,D=4,dtype=bf16 --ranks 4 --partials all --device ref"),
 		0);
 	assert_int_equal(command("--problem S=13,H=3,D=4 --ranks 3 --fault lse-base-2"), 1);
+	assert_int_equal(command("--problem S=13,H=3,D=4 --ranks 3 --fault documents-ignored"),
+		2); /* it has no place */
+	assert_int_equal(command("--problem S=13,H=3,D=4 --ranks 3 --record no/such/run.h5"),
+		2); /* several would run */
+	assert_int_equal(command("--problem S=13,H=3,D=4 --ranks 3 --variant ring_anything "
+				 "--rotate p2p --record no/such/run.h5"),
+		2);
 	assert_int_equal(
 		command("--problem S=13,H=3,D=4 --ranks 4 --variant ring"), 2); /* refused */
 	assert_int_equal(

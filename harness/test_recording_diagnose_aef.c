@@ -230,7 +230,8 @@ static struct cpa_exec_hook verified_hook(void *context, int rank)
 			cpa_inputs_dense(&it->tensors), {0}};
 
 		assert_int_equal(
-			cpa_plant_create(it->fault, &target, it->seed, &it->plant, &error),
+			cpa_plant_create(it->fault, &target, NULL, it->seed, &it->plant,
+				&error),
 			CPA_OK);
 		assert_non_null(it->plant);
 	}

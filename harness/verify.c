@@ -187,6 +187,8 @@ static enum cpa_status measure_one_rank(
 static bool at_plant(const struct attempt *a, const struct cpa_deviation *d)
 {
 	const struct cpa_plant_site *site = cpa_plant_site(a->plant);
+	if (site->rank < 0)
+		return true;
 	return d->batch >= site->batches.start && d->batch < site->batches.end &&
 	       d->head >= site->heads.start && d->head < site->heads.end &&
 	       cpa_spans_ncommon_range(
@@ -251,8 +253,15 @@ static enum cpa_status run_interleavings(struct attempt *a, struct cpa_error *er
 		a->trace->seed = seed;
 		a->trace->interleavings = 1;
 		s = cpa_ranks_run(&a->ranks, mode_of(seed), seed, error);
+		if (s == CPA_OK)
+			s = cpa_plant_move_outputs(a->plant, &a->ranks, error);
 		if (s != CPA_OK)
 			return s;
+		if (i == 0 && v->settings.keep) {
+			s = v->settings.keep(v->settings.keep_context, &a->ranks, error);
+			if (s != CPA_OK)
+				return s;
+		}
 		if (i == 0) {
 			s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
 			if (s == CPA_OK)
@@ -293,10 +302,12 @@ static enum cpa_status run_probe(struct attempt *a, const struct cpa_probe *prob
 	uint64_t seed = seed_of(v, 0);
 	run.problem = probe->problem;
 	if (a->plant)
-		cpa_plant_set_inputs(a->plant, inputs);
+		cpa_plant_set_inputs(a->plant, probe->problem, inputs);
 	enum cpa_status s = cpa_ranks_upload(&a->ranks, &inputs, error);
 	if (s == CPA_OK)
 		s = cpa_ranks_run(&a->ranks, mode_of(seed), seed, error);
+	if (s == CPA_OK)
+		s = cpa_plant_move_outputs(a->plant, &a->ranks, error);
 	if (s == CPA_OK)
 		s = cpa_ranks_download(&a->ranks, v->o, v->lse, error);
 	if (s == CPA_OK)
@@ -345,13 +356,22 @@ static enum cpa_status plant(struct attempt *a, struct cpa_error *error)
 	struct cpa_plant_target target = {a->ranks.partition, a->ranks.schedules,
 		settings->device, cpa_inputs_dense(&a->v->tensors), settings->guidance};
 	enum cpa_status s = cpa_plant_create(
-		settings->fault, &target, settings->fault_seed, &a->plant, error);
-	if (s != CPA_OK || !a->plant)
+		settings->fault, &target, settings->fault_where, settings->fault_seed, &a->plant,
+		error);
+	if (s != CPA_OK)
 		return s;
 	const struct cpa_plant_site *site = cpa_plant_site(a->plant);
 	a->trace->planted = true;
 	a->trace->planted_rank = site->rank;
+	a->trace->planted_hop = site->hop;
+	a->trace->planted_block = site->block;
 	memcpy(a->trace->plant, site->text, sizeof a->trace->plant);
+	a->result->fault = settings->fault;
+	a->result->fault_rank = site->rank;
+	a->result->fault_op = site->op;
+	a->result->fault_hop = site->hop;
+	a->result->fault_block = site->block;
+	memcpy(a->result->planted, site->text, sizeof a->result->planted);
 	return CPA_OK;
 }
 
@@ -397,9 +417,9 @@ static enum cpa_status attempt(struct attempt *a, struct cpa_error *error)
 	if (s == CPA_OK && a->config->guidance != 0)
 		s = cpa_combine_check_range(a->v->truth, &a->v->settings.guidance, error);
 	if (s == CPA_OK)
-		s = measure_one_rank(a->v, a->config, error);
-	if (s == CPA_OK)
 		s = plant(a, error);
+	if (s == CPA_OK)
+		s = measure_one_rank(a->v, a->config, error);
 	if (s == CPA_OK)
 		s = cpa_ranks_start(&a->ranks, a->v->settings.device, hook_of, a, error);
 	if (s == CPA_OK)
@@ -424,8 +444,9 @@ static void conclude(struct attempt *a, enum cpa_status s, const struct cpa_erro
 		result->verdict = CPA_VERDICT_UNSUPPORTED;
 	else
 		result->verdict = s == CPA_OK ? CPA_VERDICT_RIGHT : CPA_VERDICT_CANNOT_TELL;
-	if (a->wrong && a->trace->planted)
-		cpa_verify_say(a->result, "planted: %s", a->trace->plant);
+	if (a->trace->planted && (a->wrong || s == CPA_OK))
+		cpa_verify_say(a->result, a->wrong ? "planted: %s" : "planted and not seen: %s",
+			a->trace->plant);
 }
 
 void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
@@ -447,8 +468,8 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	result->W = config->batch_degree * config->ring_degree * config->ulysses_degree;
 	enum cpa_status s = attempt(&a, &error);
 	conclude(&a, s, &error);
+	cpa_plant_destroy(a.plant); /* which borrows the partition */
 	cpa_ranks_fini(&a.ranks);
-	cpa_plant_destroy(a.plant);
 	result->seconds = now() - start;
 }
 

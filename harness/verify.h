@@ -5,8 +5,10 @@
 #define CPA_VERIFY_H
 
 #include "dist/dist.h"
+#include "harness/fault.h"
 #include "harness/judge.h"
 
+struct cpa_ranks;
 struct cpa_verify_settings {
 	struct cpa_device *device; /* borrowed */
 	int interleavings;         /* >= 1 */
@@ -14,7 +16,12 @@ struct cpa_verify_settings {
 				rendezvous; the next ones have the next seeds */
 	struct cpa_guidance guidance; /* its branches are those of all configurations; 0: none */
 	int fault;           /* number of a planted fault, -1: none */
-	uint64_t fault_seed; /* where */
+	const struct cpa_fault_where *fault_where; /* NULL: anywhere */
+	uint64_t fault_seed; /* which of the places */
+	/* After the first interleaving, right or wrong, what every rank returned; NULL: not asked
+	 * for.  What it fails with is the failure of the run. */
+	enum cpa_status (*keep)(void *context, struct cpa_ranks *ranks, struct cpa_error *error);
+	void *keep_context;
 };
 
 /* What cannot be read from the result. */
@@ -22,7 +29,8 @@ struct cpa_verify_trace {
 	uint64_t seed; /* interleavings, and the first seed, that show a wrong result again */
 	int interleavings;
 	bool planted; /* a place was found for the fault */
-	int planted_rank;
+	int planted_rank; /* -1: every rank */
+	int planted_hop, planted_block; /* -1: no one of them */
 	bool o_at_plant,
 		lse_at_plant; /* the worst element is among the outputs that the fault spoils */
 	char plant[256];
@@ -52,7 +60,6 @@ struct cpa_bound_run cpa_verify_bound_run(const struct cpa_device *device,
  * Parts of it, for a run of which this process has one rank too.  say: adds to result->reason.  Of ranks
  * only the partition is needed.
  */
-struct cpa_ranks;
 struct cpa_probe_finding;
 void cpa_verify_say(struct cpa_result *result, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "harness/guidance.h"
+#include "harness/record.h"
 #include "harness/text.h"
 #include "harness/verify_rank.h"
 
@@ -212,6 +213,21 @@ static void run_configurations(struct cpa_verify_call *call, struct cpa_verifier
 	show_progress(call, call->nconfigs);
 }
 
+/* A file holds one run. */
+static enum cpa_status check_record(const struct cpa_verify_call *call, struct cpa_error *error)
+{
+	const struct cpa_verify_session *s = call->session;
+	if (!s->options->record || (call->nconfigs == 1 && s->ncalls == 1))
+		return CPA_OK;
+	if (s->ncalls > 1)
+		return cpa_fail(error, CPA_INVALID,
+			"--record writes one call, and this is another; pick one with --call");
+	return cpa_fail(error, CPA_INVALID,
+		"--record writes one configuration, and %d would run; --variant, --ring, "
+		"--ulysses, --batch and --rotate pick one",
+		call->nconfigs);
+}
+
 static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 	const struct cpa_tensors *tensors, struct cpa_error *error)
 {
@@ -221,6 +237,7 @@ static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 		.seed = s->options->interleaving_seed,
 		.guidance = call->guidance,
 		.fault = s->fault,
+		.fault_where = &s->options->fault_where,
 		.fault_seed = s->options->seed};
 	struct cpa_verifier *verifier;
 	bool *wanted = NULL;
@@ -233,6 +250,15 @@ static enum cpa_status verify_tensors(struct cpa_verify_call *call,
 	if (call->failed)
 		status = cpa_fail(
 			error, CPA_NO_MEMORY, "out of memory for a list of configurations");
+	struct cpa_record record = {.path = s->options->record,
+		.tensors = tensors,
+		.guidance = &call->guidance};
+	if (record.path) {
+		settings.keep = cpa_record_ranks;
+		settings.keep_context = &record;
+	}
+	if (status == CPA_OK)
+		status = check_record(call, error);
 	if (status == CPA_OK)
 		status = choose_rows(call, &wanted, error);
 	if (status == CPA_OK)
