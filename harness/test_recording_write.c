@@ -395,8 +395,8 @@ static void what_ranks_held_reads_back(void **state)
 		{{2, "o", CPA_DTYPE_FP32, 2, 3, 2, 3, batches, odd, heads}, data}};
 	const struct cpa_recorded_run run = {.config = &config, .world = 3, .parts = parts, .nparts = 3};
 	const void *const tensors[5] = {data, data, data, NULL, NULL};
-	struct cpa_recording *recording;
-	const struct cpa_call *call;
+	struct cpa_recording *recording = NULL;
+	const struct cpa_call *call = NULL;
 	struct cpa_error error = {""};
 
 	(void)state;

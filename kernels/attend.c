@@ -252,6 +252,22 @@ static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
 		error, CPA_NO_MEMORY, "attend: no memory for %zu bytes of scratch", nbytes);
 }
 
+/* The last units have fewer rows, and few rows may need more than many. */
+static size_t largest_space(const struct plan *plan, const struct cpa_problem *problem)
+{
+	size_t largest = 0;
+
+	for (int64_t i = 0; i < plan->nunits; i++) {
+		size_t nbytes;
+
+		if (i > 0 && plan->units[i].n == plan->units[i - 1].n)
+			continue;
+		nbytes = plan->type->space_nbytes(problem, (int)plan->units[i].n);
+		largest = nbytes > largest ? nbytes : largest;
+	}
+	return largest;
+}
+
 static enum cpa_status plan_call(
 	struct plan *plan, const struct cpa_attend *attend, struct cpa_error *error)
 {
@@ -281,7 +297,7 @@ static enum cpa_status plan_call(
 		plan->units[i].work = work_of(&plan->units[i]);
 		plan->units[i].next = i + 1 < plan->nunits ? &plan->units[i + 1] : NULL;
 	}
-	plan->space_nbytes = plan->type->space_nbytes(attend->problem, plan->nrows);
+	plan->space_nbytes = largest_space(plan, attend->problem);
 	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
 	nstates = plan->nunits ? split_keys(plan) : 0;
 	plan->states_nbytes = (size_t)nstates * plan->call.state_nbytes;
