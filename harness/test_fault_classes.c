@@ -330,10 +330,12 @@ static void what_ranks_returned_is_found_in_the_recording(void **state)
 	(void)state;
 	struct cpa_recording *none;
 	struct cpa_error error;
-	if (cpa_recording_open("", &none, &error) == CPA_UNSUPPORTED)
-		skip(); /* built without HDF5 */
 	assert_true(fd >= 0);
 	close(fd);
+	if (cpa_recording_open(path, &none, &error) == CPA_UNSUPPORTED) {
+		unlink(path);
+		skip(); /* built without HDF5 */
+	}
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct run run;
 		set_up(&run, cases[i].line, cases[i].fault, path);
