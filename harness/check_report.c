@@ -119,12 +119,9 @@ static void put_wrong_json(struct cpa_json *json, const char *key, const struct 
 		const struct cpa_wrong_head *it = &wrong->at[i];
 
 		cpa_json_object(json);
-		cpa_json_key(json, "batch");
-		cpa_json_int(json, it->batch);
-		cpa_json_key(json, "head");
-		cpa_json_int(json, it->head);
-		cpa_json_key(json, "rows");
-		cpa_json_int(json, it->nrows);
+		cpa_json_put_int(json, "batch", it->batch);
+		cpa_json_put_int(json, "head", it->head);
+		cpa_json_put_int(json, "rows", it->nrows);
 		cpa_json_key(json, "ratio");
 		cpa_json_number(json, it->ratio);
 		cpa_json_key(json, "tokens");
@@ -160,10 +157,8 @@ void cpa_check_put_json(struct cpa_json *json, const struct cpa_result *result)
 		cpa_json_int(json, part->rank);
 	else
 		cpa_json_null(json);
-	cpa_json_key(json, "rows_held");
-	cpa_json_int(json, part->nheld);
-	cpa_json_key(json, "rows_judged");
-	cpa_json_int(json, part->njudged);
+	cpa_json_put_int(json, "rows_held", part->nheld);
+	cpa_json_put_int(json, "rows_judged", part->njudged);
 	cpa_json_key(json, "wrong");
 	cpa_json_object(json);
 	put_wrong_json(json, "o", &part->o_wrong);

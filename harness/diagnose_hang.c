@@ -347,8 +347,7 @@ void cpa_hang_put_json(struct cpa_json *json, const struct cpa_hang *hang)
 	for (int i = 0; i < hang->nclasses; i++)
 		cpa_json_string(json, hang->classes[i]);
 	cpa_json_end_array(json);
-	cpa_json_key(json, "text");
-	cpa_json_string(json, hang->text);
+	cpa_json_put_string(json, "text", hang->text);
 	cpa_json_key(json, "cycle");
 	cpa_json_array(json);
 	for (int i = 0; i < hang->ncycle; i++)
@@ -362,14 +361,10 @@ void cpa_hang_put_json(struct cpa_json *json, const struct cpa_hang *hang)
 		if (it->event < 0)
 			continue;
 		cpa_json_object(json);
-		cpa_json_key(json, "rank");
-		cpa_json_int(json, rank);
-		cpa_json_key(json, "event");
-		cpa_json_int(json, it->event);
-		cpa_json_key(json, "kind");
-		cpa_json_string(json, cpa_event_kind_name(pending(hang, rank)->kind));
-		cpa_json_key(json, "for");
-		cpa_json_int(json, it->waits_for);
+		cpa_json_put_int(json, "rank", rank);
+		cpa_json_put_int(json, "event", it->event);
+		cpa_json_put_string(json, "kind", cpa_event_kind_name(pending(hang, rank)->kind));
+		cpa_json_put_int(json, "for", it->waits_for);
 		cpa_json_end_object(json);
 	}
 	cpa_json_end_array(json);

@@ -72,15 +72,6 @@ void cpa_diagnosis_print(FILE *out, const struct cpa_diagnosis *d)
 
 /* ---- JSON ---- */
 
-static void put_place(struct cpa_json *json, const char *key, int value)
-{
-	cpa_json_key(json, key);
-	if (value >= 0)
-		cpa_json_int(json, value);
-	else
-		cpa_json_null(json);
-}
-
 void cpa_diagnosis_put_json(struct cpa_json *json, const struct cpa_diagnosis *d)
 {
 	cpa_json_key(json, "findings");
@@ -89,19 +80,16 @@ void cpa_diagnosis_put_json(struct cpa_json *json, const struct cpa_diagnosis *d
 		const struct cpa_finding *f = &d->findings[i];
 
 		cpa_json_object(json);
-		cpa_json_key(json, "class");
-		cpa_json_string(json, f->class);
-		cpa_json_key(json, "name");
-		cpa_json_string(json, f->text);
-		put_place(json, "rank", f->rank);
-		put_place(json, "hop", f->hop);
-		put_place(json, "block", f->block);
-		put_place(json, "head", f->head);
+		cpa_json_put_string(json, "class", f->class);
+		cpa_json_put_string(json, "name", f->text);
+		cpa_json_put_place(json, "rank", f->rank);
+		cpa_json_put_place(json, "hop", f->hop);
+		cpa_json_put_place(json, "block", f->block);
+		cpa_json_put_place(json, "head", f->head);
 		cpa_json_key(json, "explained");
 		cpa_json_number(json, f->explained);
 		/* How many others this one ties with. */
-		cpa_json_key(json, "ties");
-		cpa_json_int(json, i < d->nties ? d->nties - 1 : 0);
+		cpa_json_put_int(json, "ties", i < d->nties ? d->nties - 1 : 0);
 		cpa_json_end_object(json);
 	}
 	cpa_json_end_array(json);

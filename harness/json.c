@@ -178,3 +178,32 @@ void cpa_json_string(struct cpa_json *json, const char *text)
 	separate(json);
 	quote(json->out, text);
 }
+
+/* ---- members ----------------------------------------------------------------------------- */
+
+void cpa_json_put_string(struct cpa_json *json, const char *key, const char *value)
+{
+	cpa_json_key(json, key);
+	cpa_json_string(json, value);
+}
+
+void cpa_json_put_int(struct cpa_json *json, const char *key, int64_t value)
+{
+	cpa_json_key(json, key);
+	cpa_json_int(json, value);
+}
+
+void cpa_json_put_known(struct cpa_json *json, const char *key, double value)
+{
+	cpa_json_key(json, key);
+	cpa_json_known(json, value);
+}
+
+void cpa_json_put_place(struct cpa_json *json, const char *key, int64_t value)
+{
+	cpa_json_key(json, key);
+	if (value >= 0)
+		cpa_json_int(json, value);
+	else
+		cpa_json_null(json);
+}

@@ -34,6 +34,13 @@ void cpa_json_known(struct cpa_json *json, double value);
 /* NULL is null.  Bytes that are no UTF-8 become U+FFFD. */
 void cpa_json_string(struct cpa_json *json, const char *text);
 
+/* A key and its value. */
+void cpa_json_put_string(struct cpa_json *json, const char *key, const char *value);
+void cpa_json_put_int(struct cpa_json *json, const char *key, int64_t value);
+void cpa_json_put_known(struct cpa_json *json, const char *key, double value);
+/* Where a number below 0 means "does not exist" and is null. */
+void cpa_json_put_place(struct cpa_json *json, const char *key, int64_t value);
+
 /* The length of the UTF-8 character at text, 0 when it is none (or not allowed there). */
 int cpa_utf8_length(const char *text);
 

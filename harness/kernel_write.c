@@ -68,18 +68,6 @@ void cpa_kernel_list_print(FILE *out, const struct cpa_kernel_list *list)
 
 /* ---- for programs ---- */
 
-static void put_string(struct cpa_json *json, const char *key, const char *value)
-{
-	cpa_json_key(json, key);
-	cpa_json_string(json, value);
-}
-
-static void put(struct cpa_json *json, const char *key, double value)
-{
-	cpa_json_key(json, key);
-	cpa_json_known(json, value);
-}
-
 static void put_kernel(struct cpa_json *json, const struct cpa_kernel_list *list,
 	const struct cpa_kernel_time *t)
 {
@@ -87,22 +75,21 @@ static void put_kernel(struct cpa_json *json, const struct cpa_kernel_list *list
 	char text[512];
 	print_shape(t, text, sizeof text);
 	cpa_json_object(json);
-	put_string(json, "kernel", cpa_kernel_name(t->kernel.kind));
-	put_string(json, "problem", text);
-	put_string(json, "dtype", cpa_dtype_name(t->kernel.problem.dtype));
-	put_string(json, "device", list->device->ops->name);
-	put_string(json, "verdict", cpa_verdict_name(t->verdict));
-	put_string(json, "reason", t->reason[0] ? t->reason : NULL);
-	cpa_json_key(json, "threads");
-	cpa_json_int(json, list->threads);
+	cpa_json_put_string(json, "kernel", cpa_kernel_name(t->kernel.kind));
+	cpa_json_put_string(json, "problem", text);
+	cpa_json_put_string(json, "dtype", cpa_dtype_name(t->kernel.problem.dtype));
+	cpa_json_put_string(json, "device", list->device->ops->name);
+	cpa_json_put_string(json, "verdict", cpa_verdict_name(t->verdict));
+	cpa_json_put_string(json, "reason", t->reason[0] ? t->reason : NULL);
+	cpa_json_put_int(json, "threads", list->threads);
 	cpa_statistics_put_json(json, "seconds", &t->seconds);
-	put(json, "spread", timed ? cpa_statistics_spread(&t->seconds) : NAN);
-	put(json, "flop", t->kernel.flop > 0 ? t->kernel.flop : NAN);
-	put(json, "bytes", t->kernel.bytes);
-	put(json, "rate", timed ? cpa_kernel_time_rate(t) : NAN);
-	put_string(json, "limited_by", limit_name(t->against));
-	put(json, "limit", t->limit > 0 ? t->limit : NAN);
-	put(json, "of_limit", timed ? share(t) : NAN);
+	cpa_json_put_known(json, "spread", timed ? cpa_statistics_spread(&t->seconds) : NAN);
+	cpa_json_put_known(json, "flop", t->kernel.flop > 0 ? t->kernel.flop : NAN);
+	cpa_json_put_known(json, "bytes", t->kernel.bytes);
+	cpa_json_put_known(json, "rate", timed ? cpa_kernel_time_rate(t) : NAN);
+	cpa_json_put_string(json, "limited_by", limit_name(t->against));
+	cpa_json_put_known(json, "limit", t->limit > 0 ? t->limit : NAN);
+	cpa_json_put_known(json, "of_limit", timed ? share(t) : NAN);
 	cpa_json_end_object(json);
 }
 

@@ -9,18 +9,6 @@
 
 /* ---- JSON ---- */
 
-static void put(struct cpa_json *json, const char *key, double value)
-{
-	cpa_json_key(json, key);
-	cpa_json_known(json, value);
-}
-
-static void put_int(struct cpa_json *json, const char *key, int64_t value)
-{
-	cpa_json_key(json, key);
-	cpa_json_int(json, value);
-}
-
 void cpa_statistics_put_json(
 	struct cpa_json *json, const char *key, const struct cpa_statistics *s)
 {
@@ -30,12 +18,12 @@ void cpa_statistics_put_json(
 		return;
 	}
 	cpa_json_object(json);
-	put_int(json, "n", s->n);
-	put(json, "min", s->min);
-	put(json, "q1", s->q1);
-	put(json, "median", s->median);
-	put(json, "q3", s->q3);
-	put(json, "max", s->max);
+	cpa_json_put_int(json, "n", s->n);
+	cpa_json_put_known(json, "min", s->min);
+	cpa_json_put_known(json, "q1", s->q1);
+	cpa_json_put_known(json, "median", s->median);
+	cpa_json_put_known(json, "q3", s->q3);
+	cpa_json_put_known(json, "max", s->max);
 	cpa_json_end_object(json);
 }
 
@@ -44,18 +32,18 @@ static void put_phases(struct cpa_json *json, const struct cpa_measured *m)
 	cpa_json_key(json, "phases");
 	cpa_json_object(json);
 	for (int p = 0; p < CPA_NPHASES; p++)
-		put(json, cpa_phase_name((enum cpa_phase)p), m->phases.seconds[p]);
+		cpa_json_put_known(json, cpa_phase_name((enum cpa_phase)p), m->phases.seconds[p]);
 	cpa_json_end_object(json);
-	put(json, "beyond", cpa_measured_beyond(m));
+	cpa_json_put_known(json, "beyond", cpa_measured_beyond(m));
 }
 
 static void put_one_rank(struct cpa_json *json, const struct cpa_measured *m)
 {
 	cpa_json_key(json, "one_rank");
 	cpa_json_object(json);
-	put_int(json, "threads", m->one_rank_threads);
+	cpa_json_put_int(json, "threads", m->one_rank_threads);
 	cpa_statistics_put_json(json, "seconds", &m->one_rank);
-	put(json, "over_this", cpa_measured_speedup(m));
+	cpa_json_put_known(json, "over_this", cpa_measured_speedup(m));
 	cpa_json_end_object(json);
 }
 
@@ -63,10 +51,11 @@ static void put_exchange(struct cpa_json *json, const struct cpa_measured *m)
 {
 	cpa_json_key(json, "exchange");
 	cpa_json_object(json);
-	put(json, "bytes", m->bytes);
+	cpa_json_put_known(json, "bytes", m->bytes);
 	cpa_statistics_put_json(json, "seconds", &m->exchange);
-	put(json, "bytes_per_second", cpa_measured_exchange_rate(m));
-	put(json, "of_copy", 2 * cpa_measured_exchange_rate(m) / m->limits.copy_bytes_per_second);
+	cpa_json_put_known(json, "bytes_per_second", cpa_measured_exchange_rate(m));
+	cpa_json_put_known(json, "of_copy",
+		2 * cpa_measured_exchange_rate(m) / m->limits.copy_bytes_per_second);
 	cpa_json_end_object(json);
 }
 
@@ -74,8 +63,8 @@ static void put_limits(struct cpa_json *json, const struct cpa_measured *m)
 {
 	cpa_json_key(json, "limits");
 	cpa_json_object(json);
-	put(json, "flop_per_second", m->limits.flop_per_second);
-	put(json, "copy_bytes_per_second", m->limits.copy_bytes_per_second);
+	cpa_json_put_known(json, "flop_per_second", m->limits.flop_per_second);
+	cpa_json_put_known(json, "copy_bytes_per_second", m->limits.copy_bytes_per_second);
 	cpa_json_end_object(json);
 }
 
@@ -95,14 +84,14 @@ void cpa_measured_put_json(struct cpa_json *json, const struct cpa_measured *m)
 		put_nothing(json);
 		return;
 	}
-	put_int(json, "threads", m->threads);
-	put_int(json, "processes", m->nprocesses);
+	cpa_json_put_int(json, "threads", m->threads);
+	cpa_json_put_int(json, "processes", m->nprocesses);
 	cpa_statistics_put_json(json, "seconds", &m->seconds);
-	put(json, "spread", cpa_statistics_spread(&m->seconds));
+	cpa_json_put_known(json, "spread", cpa_statistics_spread(&m->seconds));
 	put_phases(json, m);
-	put(json, "flop", m->flop);
-	put(json, "flop_per_second", cpa_measured_flop_rate(m));
-	put(json, "of_peak", cpa_measured_flop_rate(m) / m->limits.flop_per_second);
+	cpa_json_put_known(json, "flop", m->flop);
+	cpa_json_put_known(json, "flop_per_second", cpa_measured_flop_rate(m));
+	cpa_json_put_known(json, "of_peak", cpa_measured_flop_rate(m) / m->limits.flop_per_second);
 	put_one_rank(json, m);
 	put_exchange(json, m);
 	put_limits(json, m);

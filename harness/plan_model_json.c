@@ -8,18 +8,6 @@
 
 #include "harness/plan_ways.h"
 
-static void put_string(struct cpa_json *json, const char *key, const char *value)
-{
-	cpa_json_key(json, key);
-	cpa_json_string(json, value);
-}
-
-static void put_int(struct cpa_json *json, const char *key, int64_t value)
-{
-	cpa_json_key(json, key);
-	cpa_json_int(json, value);
-}
-
 static void put_list(struct cpa_json *json, const char *key, const int64_t *values, int n)
 {
 	cpa_json_key(json, key);
@@ -43,8 +31,8 @@ static enum cpa_status put_entry(struct cpa_json *json, const struct cpa_way_tab
 	cpa_model_entry_print(e, id, sizeof id);
 	nbytes = cpa_way_slice_nbytes(table, e, shape, segment < 0);
 	cpa_json_object(json);
-	put_string(json, "tensor", id);
-	put_string(json, "segment",
+	cpa_json_put_string(json, "tensor", id);
+	cpa_json_put_string(json, "segment",
 		segment < 0 ? NULL : table->sized->model->segments[segment].name);
 	cpa_json_key(json, "dim");
 	if (segment < 0)
@@ -86,17 +74,17 @@ static enum cpa_status put_way(struct cpa_json *json, const struct cpa_model_siz
 	status = cpa_way_cut(&table, &arena, error);
 	refused = status == CPA_UNSUPPORTED || status == CPA_INVALID;
 	cpa_json_object(json);
-	put_int(json, "batch", way->N);
-	put_int(json, "ranks", way->N * way->P);
-	put_string(json, "split", cpa_split_name(way->split));
-	put_string(json, "order", cpa_order_name(way->order));
+	cpa_json_put_int(json, "batch", way->N);
+	cpa_json_put_int(json, "ranks", way->N * way->P);
+	cpa_json_put_string(json, "split", cpa_split_name(way->split));
+	cpa_json_put_string(json, "order", cpa_order_name(way->order));
 	cpa_json_key(json, "variants");
 	cpa_json_array(json);
 	for (int v = 0; v < CPA_NVARIANTS; v++)
 		if (way->variants[v])
 			cpa_json_string(json, cpa_variant_info((enum cpa_variant)v)->name);
 	cpa_json_end_array(json);
-	put_string(json, "refused", refused ? error->text : NULL);
+	cpa_json_put_string(json, "refused", refused ? error->text : NULL);
 	cpa_json_key(json, "tensors");
 	cpa_json_array(json);
 	for (int i = 0; i < sized->model->nentries && status == CPA_OK; i++)
@@ -117,17 +105,17 @@ void cpa_plan_model_put_json(struct cpa_json *json, const void *context)
 
 	cpa_json_key(json, "model");
 	cpa_json_object(json);
-	put_string(json, "name", sized->model->name);
-	put_string(json, "plan", sized->model->derived ? "derived" : "published");
-	put_int(json, "height", sized->height);
-	put_int(json, "width", sized->width);
-	put_int(json, "frames", sized->frames);
+	cpa_json_put_string(json, "name", sized->model->name);
+	cpa_json_put_string(json, "plan", sized->model->derived ? "derived" : "published");
+	cpa_json_put_int(json, "height", sized->height);
+	cpa_json_put_int(json, "width", sized->width);
+	cpa_json_put_int(json, "frames", sized->frames);
 	cpa_json_key(json, "segments");
 	cpa_json_array(json);
 	for (int i = 0; i < sized->model->nsegments; i++) {
 		cpa_json_object(json);
-		put_string(json, "name", sized->model->segments[i].name);
-		put_int(json, "tokens", sized->tokens[i]);
+		cpa_json_put_string(json, "name", sized->model->segments[i].name);
+		cpa_json_put_int(json, "tokens", sized->tokens[i]);
 		cpa_json_key(json, "split");
 		cpa_json_bool(json, sized->model->segments[i].split);
 		cpa_json_end_object(json);
@@ -138,7 +126,7 @@ void cpa_plan_model_put_json(struct cpa_json *json, const void *context)
 	for (int i = 0; status == CPA_OK && i < ways->n; i++)
 		status = put_way(json, sized, &ways->at[i], &error);
 	cpa_json_end_array(json);
-	put_string(json, "error", status == CPA_OK ? NULL : error.text);
+	cpa_json_put_string(json, "error", status == CPA_OK ? NULL : error.text);
 	cpa_json_end_object(json);
 	free(ways);
 }

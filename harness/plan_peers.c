@@ -165,8 +165,7 @@ void cpa_plan_print_answers(
 
 static void put_text(struct cpa_json *json, const char *key, const char *text)
 {
-	cpa_json_key(json, key);
-	cpa_json_string(json, text && text[0] ? text : NULL);
+	cpa_json_put_string(json, key, text && text[0] ? text : NULL);
 }
 
 void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result)

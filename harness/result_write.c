@@ -21,24 +21,6 @@
 #include "harness/result_formats.h"
 #include "harness/result_parts.h"
 
-static void put_string(struct cpa_json *json, const char *key, const char *value)
-{
-	cpa_json_key(json, key);
-	cpa_json_string(json, value);
-}
-
-static void put_int(struct cpa_json *json, const char *key, int64_t value)
-{
-	cpa_json_key(json, key);
-	cpa_json_int(json, value);
-}
-
-static void put_known(struct cpa_json *json, const char *key, double value)
-{
-	cpa_json_key(json, key);
-	cpa_json_known(json, value);
-}
-
 /* 0 or less: does not exist. */
 static void put_positive(struct cpa_json *json, const char *key, int64_t value)
 {
@@ -93,32 +75,32 @@ static void put_machine(struct cpa_json *json)
 
 	cpa_json_key(json, "machine");
 	cpa_json_object(json);
-	put_string(json, "cpu", find_cpu(cpu, sizeof cpu) ? cpu : NULL);
+	cpa_json_put_string(json, "cpu", find_cpu(cpu, sizeof cpu) ? cpu : NULL);
 	put_positive(json, "cores", sysconf(_SC_NPROCESSORS_ONLN));
 	put_positive(json, "memory_bytes", pages > 0 && page > 0 ? (int64_t)pages * page : 0);
 	if (uname(&name) == 0)
 		snprintf(os, sizeof os, "%.60s %.60s %.60s", name.sysname, name.release,
 			name.machine);
-	put_string(json, "os", uname(&name) == 0 ? os : NULL);
+	cpa_json_put_string(json, "os", uname(&name) == 0 ? os : NULL);
 	cpa_json_end_object(json);
 }
 
 static void put_options_inputs(struct cpa_json *json, const struct cpa_options *o)
 {
-	put_string(json, "command_line", o->command_line);
+	cpa_json_put_string(json, "command_line", o->command_line);
 	cpa_json_key(json, "files");
 	cpa_json_array(json);
 	for (int i = 0; i < o->nfiles; i++)
 		cpa_json_string(json, o->files[i]);
 	cpa_json_end_array(json);
-	put_string(json, "problem", o->has_problem ? o->problem_text : NULL);
-	put_string(json, "fill", o->has_problem ? cpa_fill_name(o->fill) : NULL);
+	cpa_json_put_string(json, "problem", o->has_problem ? o->problem_text : NULL);
+	cpa_json_put_string(json, "fill", o->has_problem ? cpa_fill_name(o->fill) : NULL);
 	cpa_json_key(json, "seed");
 	cpa_json_uint(json, o->seed);
-	put_string(json, "dtype", o->has_dtype ? cpa_dtype_name(o->dtype) : NULL);
-	put_string(json, "call", o->call_glob);
-	put_string(json, "as", o->as);
-	put_string(json, "backend", o->backend);
+	cpa_json_put_string(json, "dtype", o->has_dtype ? cpa_dtype_name(o->dtype) : NULL);
+	cpa_json_put_string(json, "call", o->call_glob);
+	cpa_json_put_string(json, "as", o->as);
+	cpa_json_put_string(json, "backend", o->backend);
 }
 
 static void put_options(struct cpa_json *json, const struct cpa_options *o)
@@ -141,30 +123,30 @@ static void put_options(struct cpa_json *json, const struct cpa_options *o)
 		if (o->variants[i])
 			cpa_json_string(json, cpa_variant_info((enum cpa_variant)i)->name);
 	cpa_json_end_array(json);
-	put_string(json, "rotate", rotates[o->rotate]);
-	put_string(json, "split", o->has_split ? cpa_split_name(o->split) : NULL);
-	put_string(json, "split_kv", o->has_split_kv ? cpa_split_name(o->split_kv) : NULL);
+	cpa_json_put_string(json, "rotate", rotates[o->rotate]);
+	cpa_json_put_string(json, "split", o->has_split ? cpa_split_name(o->split) : NULL);
+	cpa_json_put_string(json, "split_kv", o->has_split_kv ? cpa_split_name(o->split_kv) : NULL);
 	put_list(json, "sizes", &o->sizes);
 	put_list(json, "sizes_kv", &o->sizes_kv);
 	put_list(json, "head_counts", &o->head_counts);
-	put_string(json, "order", o->order_auto ? "auto" : cpa_order_name(o->order));
-	put_string(json, "heads_rule", cpa_heads_name(o->heads));
-	put_string(json, "direction", o->direction < 0 ? "down" : "up");
-	put_string(json, "partials", cpa_partials_name(o->partials));
-	put_string(json, "mesh",
+	cpa_json_put_string(json, "order", o->order_auto ? "auto" : cpa_order_name(o->order));
+	cpa_json_put_string(json, "heads_rule", cpa_heads_name(o->heads));
+	cpa_json_put_string(json, "direction", o->direction < 0 ? "down" : "up");
+	cpa_json_put_string(json, "partials", cpa_partials_name(o->partials));
+	cpa_json_put_string(json, "mesh",
 		o->mesh == CPA_MESH_BATCH_ULYSSES_RING ? "batch,ulysses,ring"
 						       : "batch,ring,ulysses");
-	put_string(json, "guidance", guidance.used ? guidance.at + sizeof " --guidance" : NULL);
+	cpa_json_put_string(json, "guidance", guidance.used ? guidance.at + sizeof " --guidance" : NULL);
 	put_positive(json, "interleavings", o->interleavings);
 	cpa_json_key(json, "interleaving_seed");
 	cpa_json_uint(json, o->interleaving_seed);
 	put_positive(json, "rows", o->rows);
-	put_string(json, "arithmetic", o->arithmetic);
-	put_string(json, "fault", o->fault);
-	put_string(json, "record", o->record);
+	cpa_json_put_string(json, "arithmetic", o->arithmetic);
+	cpa_json_put_string(json, "fault", o->fault);
+	cpa_json_put_string(json, "record", o->record);
 	if (o->command == CPA_COMMAND_BENCH) {
-		put_int(json, "warmup", o->warmup);
-		put_int(json, "repeat", o->repeat);
+		cpa_json_put_int(json, "warmup", o->warmup);
+		cpa_json_put_int(json, "repeat", o->repeat);
 		put_positive(json, "threads", o->threads);
 		put_positive(json, "one_rank_threads", o->one_rank_threads);
 	}
@@ -178,11 +160,11 @@ static void put_deviation_fields(struct cpa_json *json, const struct cpa_deviati
 	const int64_t place[] = { d->batch, d->token, d->head, d->dim };
 	static const char *const names[] = { "batch", "token", "head", "dim" };
 
-	put_known(json, "rel_l2", d->rel_l2);
-	put_known(json, "error", d->error);
-	put_known(json, "bound", d->bound);
-	put_known(json, "ratio", d->ratio);
-	put_known(json, "soft_ratio", d->soft_ratio);
+	cpa_json_put_known(json, "rel_l2", d->rel_l2);
+	cpa_json_put_known(json, "error", d->error);
+	cpa_json_put_known(json, "bound", d->bound);
+	cpa_json_put_known(json, "ratio", d->ratio);
+	cpa_json_put_known(json, "soft_ratio", d->soft_ratio);
 	cpa_json_key(json, "worst");
 	cpa_json_object(json);
 	for (int i = 0; i < 4; i++) {
@@ -218,9 +200,9 @@ static void put_guidance(struct cpa_json *json, const struct cpa_result *r, bool
 		return;
 	}
 	cpa_json_object(json);
-	put_int(json, "branches", guidance->nbranches);
-	put_known(json, "s", guidance->s);
-	put_known(json, "s2", guidance->nbranches == 3 ? guidance->s2 : NAN);
+	cpa_json_put_int(json, "branches", guidance->nbranches);
+	cpa_json_put_known(json, "s", guidance->s);
+	cpa_json_put_known(json, "s2", guidance->nbranches == 3 ? guidance->s2 : NAN);
 	if (!plan)
 		put_deviation_fields(json, &r->combined);
 	cpa_json_end_object(json);
@@ -231,20 +213,20 @@ static void put_config(struct cpa_json *json, const struct cpa_result *r)
 	const struct cpa_config *c = r->has_config ? &r->config : NULL;
 	bool rings = c && c->ring_degree > 1;
 
-	put_string(json, "variant", c ? cpa_variant_info(c->variant)->name : NULL);
+	cpa_json_put_string(json, "variant", c ? cpa_variant_info(c->variant)->name : NULL);
 	put_positive(json, "batch", c ? c->batch_degree : 0);
 	put_positive(json, "ring", c ? c->ring_degree : 0);
 	put_positive(json, "ulysses", c ? c->ulysses_degree : 0);
 	put_positive(json, "ranks", r->W);
-	put_string(json, "rotate", rings ? cpa_rotate_name(c->rotate) : NULL);
-	put_string(json, "split", c ? cpa_split_name(c->split) : NULL);
-	put_string(json, "order", c ? cpa_order_name(c->order) : NULL);
-	put_string(json, "heads_rule", c ? cpa_heads_name(c->heads) : NULL);
-	put_string(json, "direction", !c ? NULL : c->direction < 0 ? "down" : "up");
-	put_string(json, "partials", c ? cpa_partials_name(c->partials) : NULL);
-	put_string(json, "dtype", r->problem ? cpa_dtype_name(r->problem->dtype) : NULL);
-	put_string(json, "device", r->device);
-	put_string(json, "comm", r->comm);
+	cpa_json_put_string(json, "rotate", rings ? cpa_rotate_name(c->rotate) : NULL);
+	cpa_json_put_string(json, "split", c ? cpa_split_name(c->split) : NULL);
+	cpa_json_put_string(json, "order", c ? cpa_order_name(c->order) : NULL);
+	cpa_json_put_string(json, "heads_rule", c ? cpa_heads_name(c->heads) : NULL);
+	cpa_json_put_string(json, "direction", !c ? NULL : c->direction < 0 ? "down" : "up");
+	cpa_json_put_string(json, "partials", c ? cpa_partials_name(c->partials) : NULL);
+	cpa_json_put_string(json, "dtype", r->problem ? cpa_dtype_name(r->problem->dtype) : NULL);
+	cpa_json_put_string(json, "device", r->device);
+	cpa_json_put_string(json, "comm", r->comm);
 }
 
 static void put_counts(struct cpa_json *json, const struct cpa_result *r)
@@ -293,9 +275,9 @@ static void put_preamble(struct cpa_json *json, const struct cpa_result *r)
 		return;
 	}
 	cpa_json_object(json);
-	put_int(json, "bytes", preamble.bytes);
-	put_int(json, "messages", preamble.messages);
-	put_int(json, "record_bytes", preamble.record_bytes);
+	cpa_json_put_int(json, "bytes", preamble.bytes);
+	cpa_json_put_int(json, "messages", preamble.messages);
+	cpa_json_put_int(json, "record_bytes", preamble.record_bytes);
 	cpa_json_end_object(json);
 }
 
@@ -317,15 +299,6 @@ static void put_hashes(struct cpa_json *json, const struct cpa_result *r)
 	cpa_json_end_array(json);
 }
 
-static void put_place_of_fault(struct cpa_json *json, const char *key, int value)
-{
-	cpa_json_key(json, key);
-	if (value >= 0)
-		cpa_json_int(json, value);
-	else
-		cpa_json_null(json);
-}
-
 /* null where nothing was planted; its places are null where it is in more than one. */
 static void put_planted(struct cpa_json *json, const struct cpa_result *r)
 {
@@ -335,13 +308,13 @@ static void put_planted(struct cpa_json *json, const struct cpa_result *r)
 		return;
 	}
 	cpa_json_object(json);
-	put_string(json, "name", cpa_fault_name(r->fault));
-	put_string(json, "class", cpa_fault_class(r->fault));
-	put_place_of_fault(json, "rank", r->fault_rank);
-	put_place_of_fault(json, "op", r->fault_op);
-	put_place_of_fault(json, "hop", r->fault_hop);
-	put_place_of_fault(json, "block", r->fault_block);
-	put_string(json, "text", r->planted);
+	cpa_json_put_string(json, "name", cpa_fault_name(r->fault));
+	cpa_json_put_string(json, "class", cpa_fault_class(r->fault));
+	cpa_json_put_place(json, "rank", r->fault_rank);
+	cpa_json_put_place(json, "op", r->fault_op);
+	cpa_json_put_place(json, "hop", r->fault_hop);
+	cpa_json_put_place(json, "block", r->fault_block);
+	cpa_json_put_string(json, "text", r->planted);
 	cpa_json_key(json, "seen");
 	cpa_json_bool(json, r->verdict == CPA_VERDICT_WRONG);
 	cpa_json_end_object(json);
@@ -353,17 +326,17 @@ static void put_result(
 	bool plan = command == CPA_COMMAND_PLAN, bench = command == CPA_COMMAND_BENCH;
 
 	cpa_json_object(json);
-	put_string(json, "file", r->file);
-	put_string(json, "call", r->call);
+	cpa_json_put_string(json, "file", r->file);
+	cpa_json_put_string(json, "call", r->call);
 	put_config(json, r);
-	put_string(json, "verdict", cpa_verdict_name(r->verdict));
-	put_string(json, "reason", r->reason[0] ? r->reason : NULL);
+	cpa_json_put_string(json, "verdict", cpa_verdict_name(r->verdict));
+	cpa_json_put_string(json, "reason", r->reason[0] ? r->reason : NULL);
 	if (!plan && !bench) {
 		put_deviation(json, "o", &r->o);
 		put_deviation(json, "lse", &r->lse);
 		cpa_json_key(json, "probe");
 		cpa_json_object(json);
-		put_known(json, "ratio", r->probe_ratio);
+		cpa_json_put_known(json, "ratio", r->probe_ratio);
 		cpa_json_end_object(json);
 	}
 	put_guidance(json, r, plan);
@@ -372,14 +345,14 @@ static void put_result(
 		cpa_json_bool(json, r->problem->lse);
 	else
 		cpa_json_null(json);
-	put_string(json, "layout", r->problem ? cpa_layout_name(r->problem->layout) : NULL);
+	cpa_json_put_string(json, "layout", r->problem ? cpa_layout_name(r->problem->layout) : NULL);
 	put_counts(json, r);
 	if (bench)
 		cpa_measured_put_json(json, r->measured);
 	else if (!plan) {
 		put_hashes(json, r);
 		put_planted(json, r);
-		put_known(json, "seconds", r->seconds);
+		cpa_json_put_known(json, "seconds", r->seconds);
 	}
 	if (plan) {
 		put_preamble(json, r);
@@ -388,7 +361,7 @@ static void put_result(
 			cpa_json_object(json);
 			cpa_json_key(json, "proved");
 			cpa_json_bool(json, r->proved);
-			put_string(json, "fault", r->proved ? NULL : r->reason);
+			cpa_json_put_string(json, "fault", r->proved ? NULL : r->reason);
 			cpa_json_end_object(json);
 		} else {
 			cpa_json_null(json);
@@ -409,9 +382,9 @@ void cpa_result_begin_json(struct cpa_json *json, FILE *out, const struct cpa_op
 {
 	cpa_json_init(json, out, 2);
 	cpa_json_object(json);
-	put_string(json, "cpattn", cpa_version());
-	put_int(json, "format", 1);
-	put_string(json, "command", cpa_command_name(options->command));
+	cpa_json_put_string(json, "cpattn", cpa_version());
+	cpa_json_put_int(json, "format", 1);
+	cpa_json_put_string(json, "command", cpa_command_name(options->command));
 	put_machine(json);
 	put_options(json, options);
 	if (list && list->put_members)
@@ -425,10 +398,10 @@ void cpa_result_end_json(struct cpa_json *json, const struct cpa_summary *sum)
 	cpa_json_end_array(json);
 	cpa_json_key(json, "summary");
 	cpa_json_object(json);
-	put_int(json, "right", sum->right);
-	put_int(json, "wrong", sum->wrong);
-	put_int(json, "unsupported", sum->unsupported);
-	put_int(json, "cannot_tell", sum->cannot_tell);
+	cpa_json_put_int(json, "right", sum->right);
+	cpa_json_put_int(json, "wrong", sum->wrong);
+	cpa_json_put_int(json, "unsupported", sum->unsupported);
+	cpa_json_put_int(json, "cannot_tell", sum->cannot_tell);
 	cpa_json_end_object(json);
 	cpa_json_end_object(json);
 }
