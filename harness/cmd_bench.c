@@ -135,15 +135,10 @@ static enum cpa_status run_target(
 
 /* ---- the command ---- */
 
-static bool is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
-}
-
 static void print_tables(const struct bench *b)
 {
 	const struct cpa_options *o = &b->options;
-	if (is_stdout(o->json) || is_stdout(o->junit) || is_stdout(o->csv))
+	if (cpa_result_takes_stdout(o))
 		return;
 	cpa_measure_print_head(stdout, &b->session);
 	for (int first = 0; first < b->list.n;) {

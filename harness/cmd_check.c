@@ -199,11 +199,6 @@ static void bad_file(void *context, const char *file, enum cpa_status status, co
 
 /* ---- the command ---- */
 
-static bool is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
-}
-
 static int finish(struct session *s, const struct cpa_walk *walk)
 {
 	const struct cpa_options *o = s->options;
@@ -227,8 +222,7 @@ static int finish(struct session *s, const struct cpa_walk *walk)
 int cpa_cmd_check(const struct cpa_options *options)
 {
 	struct session s = {.options = options,
-		.quiet = is_stdout(options->json) || is_stdout(options->junit) ||
-			is_stdout(options->csv)};
+		.quiet = cpa_result_takes_stdout(options)};
 	struct cpa_walk walk = {.options = options,
 		.arena = &s.arena,
 		.context = &s,

@@ -424,18 +424,12 @@ static int run(struct plan *plan)
 	return conclude(plan);
 }
 
-static bool is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
-}
-
 int cpa_cmd_plan(const struct cpa_options *options)
 {
 	struct plan plan = { .options = options, .members = { &plan.targets, options } };
 	int status;
 
-	plan.quiet = is_stdout(options->json) || is_stdout(options->junit) ||
-		is_stdout(options->csv) || options->format == CPA_FORMAT_DOT;
+	plan.quiet = cpa_result_takes_stdout(options) || options->format == CPA_FORMAT_DOT;
 	cpa_arena_init(&plan.arena);
 	status = run(&plan);
 	cpa_arena_fini(&plan.arena);

@@ -186,10 +186,8 @@ static enum cpa_status write_directory(const char *out, const struct cpa_report 
 static void say(const struct cpa_options *o, const struct cpa_report *report)
 {
 	const struct cpa_comparison *c = report->comparison;
-	bool taken = (o->annotations && strcmp(o->annotations, "-") == 0) ||
-		(o->junit && strcmp(o->junit, "-") == 0);
 
-	if (taken)
+	if (cpa_output_is_stdout(o->annotations) || cpa_output_is_stdout(o->junit))
 		return;
 	for (int i = 0; i < report->nruns; i++) {
 		const struct cpa_report_run *run = &report->runs[i];

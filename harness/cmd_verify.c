@@ -240,11 +240,6 @@ static bool ran_nowhere(const struct cpa_verify_session *s)
 	return missing || ((s->options->device_asked || s->options->comm_asked) && !any);
 }
 
-static bool is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
-}
-
 static int finish(struct cpa_verify_session *s)
 {
 	const struct cpa_options *o = s->options;
@@ -262,8 +257,7 @@ static int finish(struct cpa_verify_session *s)
 		return cpa_complain(&error);
 	}
 	/* main() flushes stdout and complains. */
-	if (!is_stdout(o->json) && !is_stdout(o->junit) && !is_stdout(o->csv))
-		cpa_result_table(stdout, &s->results, o);
+	cpa_result_table(stdout, &s->results, o);
 	if (cpa_result_write(&s->results, o, &error) != CPA_OK)
 		return cpa_complain(&error);
 	return cpa_result_exit(&s->results, ran_nowhere(s));

@@ -219,11 +219,6 @@ static enum cpa_status add_problem(
 
 /* ---- the command ---- */
 
-static bool is_stdout(const char *path)
-{
-	return path && strcmp(path, "-") == 0;
-}
-
 static enum cpa_status write_files(
 	const struct cpa_kernel_list *list, const struct cpa_options *o, struct cpa_error *error)
 {
@@ -284,7 +279,8 @@ int cpa_bench_kernels(const struct cpa_options *options, struct cpa_device *devi
 		status = cpa_kernel_list_run(&list, &error);
 	if (status == CPA_OK)
 		status = write_files(&list, options, &error);
-	if (status == CPA_OK && !is_stdout(options->json) && !is_stdout(options->csv))
+	if (status == CPA_OK && !cpa_output_is_stdout(options->json) &&
+		!cpa_output_is_stdout(options->csv))
 		cpa_kernel_list_print(stdout, &list);
 	int exit_status = status == CPA_OK ? conclude(&list) : cpa_complain(&error);
 	cpa_kernel_list_fini(&list);

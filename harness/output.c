@@ -38,10 +38,15 @@ void cpa_output_interrupted(void)
 		unlink(interrupted_path);
 }
 
+bool cpa_output_is_stdout(const char *path)
+{
+	return path && strcmp(path, "-") == 0;
+}
+
 static enum cpa_status cannot(const struct cpa_output *output, const char *what, int code,
 	struct cpa_error *error)
 {
-	bool standard = strcmp(output->path, "-") == 0;
+	bool standard = cpa_output_is_stdout(output->path);
 
 	return cpa_fail(error, CPA_EXTERNAL, "cannot %s %.600s: %s", what,
 		standard ? "stdout" : output->path, strerror(code));
@@ -93,7 +98,7 @@ enum cpa_status cpa_output_open(struct cpa_output *output, const char *path,
 	int fd;
 
 	*output = (struct cpa_output){ .path = path };
-	if (strcmp(path, "-") == 0) {
+	if (cpa_output_is_stdout(path)) {
 		output->file = stdout;
 		return CPA_OK;
 	}

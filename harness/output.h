@@ -23,6 +23,9 @@ enum cpa_status cpa_output_commit(struct cpa_output *output, struct cpa_error *e
 /* Drops what was written.  Ends the output. */
 void cpa_output_abandon(struct cpa_output *output);
 
+/* Whether path, which may be NULL, is "-". */
+bool cpa_output_is_stdout(const char *path);
+
 /* Writing to stdout has failed and was reported: once is enough. */
 bool cpa_output_lost_stdout(void);
 

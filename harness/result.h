@@ -93,6 +93,9 @@ int cpa_result_exit(const struct cpa_result_list *list, bool ran_nowhere);
  * summary: what was right, what was refused and why, worst error over bound and where. */
 void cpa_result_table(FILE *out, const struct cpa_result_list *list, const struct cpa_options *options);
 
+/* Stdout belongs to one of those files: nothing else goes there. */
+bool cpa_result_takes_stdout(const struct cpa_options *options);
+
 /* Writes every file asked for by --json, --junit, --csv ("-": stdout), atomically (temporary name, then
  * rename).  CPA_EXTERNAL with the system's text on a full disk, a missing directory, a closed pipe. */
 enum cpa_status cpa_result_write(const struct cpa_result_list *list, const struct cpa_options *options,

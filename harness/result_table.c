@@ -186,12 +186,8 @@ static void print_call(FILE *out, const struct cpa_result_list *list, int first,
 void cpa_result_table(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
-	const char *paths[] = { options->json, options->junit, options->csv };
-
-	/* With - nothing else goes to stdout. */
-	for (int i = 0; i < 3; i++)
-		if (out == stdout && paths[i] && strcmp(paths[i], "-") == 0)
-			return;
+	if (out == stdout && cpa_result_takes_stdout(options))
+		return;
 	for (int first = 0; first < list->n; first = cpa_result_call_end(list, first))
 		print_call(out, list, first, cpa_result_call_end(list, first),
 			options->verbose);

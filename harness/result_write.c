@@ -418,6 +418,12 @@ void cpa_result_write_json(FILE *out, const struct cpa_result_list *list,
 	cpa_result_end_json(&json, &sum);
 }
 
+bool cpa_result_takes_stdout(const struct cpa_options *options)
+{
+	return cpa_output_is_stdout(options->json) || cpa_output_is_stdout(options->junit) ||
+	       cpa_output_is_stdout(options->csv);
+}
+
 enum cpa_status cpa_result_write(const struct cpa_result_list *list,
 	const struct cpa_options *options, struct cpa_error *error)
 {
