@@ -14,6 +14,7 @@
 #include <omp.h>
 #endif
 
+#include "harness/clock.h"
 #include "harness/peak.h"
 #include "kernels/kernels.h"
 #include "sim/sim.h"

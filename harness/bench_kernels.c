@@ -6,6 +6,7 @@
  * REPEATS of either, because machines are shared and noisy.  Calls are cut to a few
  * milliseconds: longer ones would average over neighbours.
  */
+#include "harness/clock.h"
 #include "harness/peak.h"
 #include "kernels/kernels.h"
 

@@ -13,9 +13,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/options.h"
+#include "harness/statistics.h"
 #include "harness/world.h"
 
 enum { ALONE, WITHOUT, WITH, NKINDS };
@@ -32,14 +33,6 @@ struct bench {
 	double median[NKINDS], median_waited[NKINDS];
 	struct cpa_error error;
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool only_messages(void *context, struct cpa_exec *exec, int op)
 {
@@ -117,32 +110,24 @@ static enum cpa_status measure(struct bench *b, int kind, int repeat)
 
 	if (s == CPA_OK)
 		s = cpa_world_barrier(b->world, &b->error);
-	start = now();
+	start = cpa_now();
 	while (s == CPA_OK && state != CPA_EXEC_DONE) {
-		double before = now();
+		double before = cpa_now();
 
 		state = cpa_exec_step(exec, cpa_world_messages_first, &b->error);
 		if (state == CPA_EXEC_BLOCKED)
-			waited += now() - before;
+			waited += cpa_now() - before;
 		if (state == CPA_EXEC_FAILED)
 			s = cpa_exec_status(exec);
 	}
-	b->seconds[kind][repeat] = now() - start;
+	b->seconds[kind][repeat] = cpa_now() - start;
 	b->waited[kind][repeat] = waited;
 	return s;
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(double *values, int n)
 {
-	qsort(values, (size_t)n, sizeof *values, compare);
-	return values[n / 2];
+	return cpa_statistics_of(values, n).median;
 }
 
 /* The slowest rank of each figure. */

@@ -9,22 +9,16 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
+#include "harness/clock.h"
+#include "harness/statistics.h"
 #include "sim/sim.h"
 
 enum { REPEATS = 11 };
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void must(enum cpa_status status, const struct cpa_error *error)
 {
@@ -34,16 +28,9 @@ static void must(enum cpa_status status, const struct cpa_error *error)
 	exit(2);
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static double median(double *values, int n)
 {
-	qsort(values, (size_t)n, sizeof *values, ascending);
-	return values[n / 2];
+	return cpa_statistics_of(values, n).median;
 }
 
 /* ---- planning and proving a large world ---- */
@@ -71,14 +58,14 @@ static void plan_and_prove(void)
 	c.order = CPA_ORDER_ZIGZAG;
 	double single[REPEATS];
 	for (int i = 0; i < REPEATS; i++) {
-		double start = now();
+		double start = cpa_now();
 		must(cpa_partition_create(&p, &c, &part, &error), &error);
 		must(cpa_plan_create(part, i * 97, &schedule, &error), &error);
-		single[i] = now() - start;
+		single[i] = cpa_now() - start;
 		cpa_schedule_destroy(schedule);
 		cpa_partition_destroy(part);
 	}
-	double start = now();
+	double start = cpa_now();
 	must(cpa_partition_create(&p, &c, &part, &error), &error);
 	must(cpa_check_create(part, &check, &error), &error);
 	for (int r = 0; r < part->W; r++) {
@@ -88,7 +75,7 @@ static void plan_and_prove(void)
 		cpa_schedule_destroy(schedule);
 	}
 	must(cpa_check_finish(check, &error), &error);
-	double seconds = now() - start;
+	double seconds = cpa_now() - start;
 	cpa_check_destroy(check);
 	cpa_partition_destroy(part);
 	struct rusage usage;
@@ -164,9 +151,9 @@ static void packed_case(const struct cpa_problem *p, enum cpa_order order, enum 
 	c.order = order;
 	c.rotate = rotate;
 	long nops = 0;
-	double start = now();
+	double start = cpa_now();
 	prove_all(p, &c, &nops);
-	double seconds = now() - start;
+	double seconds = cpa_now() - start;
 	struct rusage usage;
 	getrusage(RUSAGE_SELF, &usage);
 	printf("  %-17s %-10s %-23s %10.2f s   %8.1f MB   %ld operations\n",
@@ -202,9 +189,9 @@ static const struct cpa_device_ops *real_ops;
 static enum cpa_status timed_attend(struct cpa_device *device, int queue,
 	const struct cpa_attend *attend, struct cpa_error *error)
 {
-	double start = now();
+	double start = cpa_now();
 	enum cpa_status status = real_ops->attend(device, queue, attend, error);
-	attend_seconds += now() - start;
+	attend_seconds += cpa_now() - start;
 	return status;
 }
 
@@ -232,7 +219,7 @@ static double share_beyond_attention(
 	struct cpa_exec *execs[8] = {0};
 	struct cpa_error error;
 	const struct cpa_exec_options options = {.poison = true};
-	double start = now(), filling = 0;
+	double start = cpa_now(), filling = 0;
 	attend_seconds = 0;
 	must(cpa_partition_create(p, c, &part, &error), &error);
 	must(cpa_check_create(part, &check, &error), &error);
@@ -243,13 +230,13 @@ static double share_beyond_attention(
 		must(cpa_exec_create(schedules[r], p, device, cpa_fake_world_comm(world, r),
 			     &options, &execs[r], &error),
 			&error);
-		double before = now();
+		double before = cpa_now();
 		fill_inputs(execs[r]); /* not part of a run */
-		filling += now() - before;
+		filling += cpa_now() - before;
 	}
 	must(cpa_check_finish(check, &error), &error);
 	must(cpa_fake_run(world, execs, &error), &error);
-	double seconds = now() - start - filling;
+	double seconds = cpa_now() - start - filling;
 	for (int r = 0; r < part->W; r++) {
 		cpa_exec_destroy(execs[r]);
 		cpa_schedule_destroy(schedules[r]);
@@ -337,10 +324,10 @@ static void configurations_a_second(const char *cpattn)
 				"%s verify --problem %s --variant ring_anything,"
 				"ulysses_anything,unified_anything --csv -",
 				cpattn, problems[i]);
-			double start = now();
+			double start = cpa_now();
 			if (run_command(command, &n) != 0)
 				return;
-			double rate = (double)n / (now() - start);
+			double rate = (double)n / (cpa_now() - start);
 			best = rate > best ? rate : best;
 		}
 		printf("  %-52s %10.1f /s  %ld configurations\n", problems[i], best, n);
@@ -353,11 +340,11 @@ static void default_run(const char *cpattn)
 	long n;
 	snprintf(command, sizeof command,
 		"%s verify data/recordings/*.h5 data/recordings/peers/*.h5 --csv - 2>&1", cpattn);
-	double start = now();
+	double start = cpa_now();
 	int status = run_command(command, &n);
 	printf("the default run on all shipped recordings\n");
 	printf("  %-52s %10.1f s   %ld records, exit %d\n",
-		"cpattn verify data/recordings/... (once)", now() - start, n, status);
+		"cpattn verify data/recordings/... (once)", cpa_now() - start, n, status);
 }
 
 int main(int argc, char **argv)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/clock.h"
 #include "harness/inputs.h"
 #include "harness/judge.h"
 #include "harness/peak.h"

@@ -2,6 +2,7 @@
  * lane.c - executors of one configuration in a world, run again and again.
  */
 #include "harness/lane.h"
+#include "harness/clock.h"
 #include "harness/place.h"
 
 #include <math.h>

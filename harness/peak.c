@@ -2,12 +2,12 @@
  * peak.c - limits of the machine: register-only multiply-add, tiles, copies, reads.
  */
 #include "harness/peak.h"
+#include "harness/clock.h"
 #include "kernels/kernels.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -23,14 +23,6 @@ enum { REPEATS = 6, NSUMS = 12, FMA_LOOPS = 400000 };
 /* A loop that is measured: thread `thread` does its part and returns what it did, in whatever
  * unit the caller counts. */
 typedef double part(void *context, int thread);
-
-double cpa_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* From when the first thread starts to when the last ends; units per second. */
 static double rate_once(part *run, void *context, int nthreads)

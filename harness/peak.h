@@ -13,9 +13,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Seconds since some moment. */
-double cpa_now(void);
-
 /*
  * flop/s in fp32 of multiplications and additions in registers: "avx512" and "avx2" with FMA,
  * "generic" with what the plain build has.  0 for another name, or where the set cannot run.

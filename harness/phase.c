@@ -2,6 +2,7 @@
  * phase.c - operations that read the clock.
  */
 #include "harness/phase.h"
+#include "harness/clock.h"
 
 const char *cpa_phase_name(enum cpa_phase phase)
 {

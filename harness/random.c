@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/fault.h"
 #include "harness/guidance.h"
 #include "harness/random_case.h"
@@ -17,13 +17,6 @@
 #include "sim/sim.h"
 
 enum { CONFIGS_A_VARIANT = 2, MOST_MESHES = 4096, MOST_TRIES = 4000 };
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- one problem ---- */
 
@@ -363,7 +356,7 @@ enum cpa_status cpa_random_sweep(const struct cpa_options *options, int64_t n, b
 		.report = report,
 		.first = n,
 		.status = CPA_OK};
-	double start = now();
+	double start = cpa_now();
 	*report = (struct cpa_random_report){.verdict = CPA_VERDICT_RIGHT, .problem = -1};
 	run_problems(&s);
 	if (progress)
@@ -377,7 +370,7 @@ enum cpa_status cpa_random_sweep(const struct cpa_options *options, int64_t n, b
 		memcpy(report->smallest, s.outcome.line, sizeof report->smallest);
 		memcpy(report->reason, s.outcome.reason, sizeof report->reason);
 	}
-	report->seconds = now() - start;
+	report->seconds = cpa_now() - start;
 	if (s.status != CPA_OK)
 		*error = s.error;
 	return s.status;

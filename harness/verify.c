@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "harness/clock.h"
 #include "harness/combine.h"
 #include "harness/fault.h"
 #include "harness/probe.h"
@@ -41,13 +41,6 @@ struct attempt {
 	struct cpa_verify_trace *trace;
 	bool wrong;
 };
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- lifetime ---- */
 
@@ -456,7 +449,7 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	struct cpa_error error = {""};
 	struct attempt a = {
 		.v = v, .config = config, .result = result, .trace = trace ? trace : &local};
-	double start = now();
+	double start = cpa_now();
 	*a.trace = (struct cpa_verify_trace){.seed = seed_of(v, 0), .interleavings = 1};
 	result->has_config = true;
 	result->config = *config;
@@ -470,7 +463,7 @@ void cpa_verifier_run(struct cpa_verifier *v, const struct cpa_config *config,
 	conclude(&a, s, &error);
 	cpa_plant_destroy(a.plant); /* which borrows the partition */
 	cpa_ranks_fini(&a.ranks);
-	result->seconds = now() - start;
+	result->seconds = cpa_now() - start;
 }
 
 enum cpa_status cpa_verify_check_range(

@@ -5,6 +5,7 @@
  * does.  From the making of communicators to the end of a run there is no time to agree: a
  * failure there ends all.
  */
+#include "harness/clock.h"
 #include "harness/place.h"
 #include "harness/verify_rank.h"
 
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness/probe.h"
 #include "harness/ranks.h"
@@ -429,14 +429,6 @@ static void conclude(struct cpa_result *result, enum cpa_status s, const struct 
 		result->verdict = s == CPA_OK ? CPA_VERDICT_RIGHT : CPA_VERDICT_CANNOT_TELL;
 }
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void cpa_rank_verifier_run(
 	struct cpa_rank_verifier *v, const struct cpa_config *config, struct cpa_result *result)
 {
@@ -445,7 +437,7 @@ void cpa_rank_verifier_run(
 		.config = config,
 		.result = result,
 		.rank = cpa_world_first(v->settings.world)};
-	double start_time = now();
+	double start_time = cpa_now();
 	enum cpa_status s;
 
 	result->has_config = true;
@@ -459,5 +451,5 @@ void cpa_rank_verifier_run(
 	cpa_exec_destroy(run.exec);
 	cpa_schedule_destroy(run.own_plan);
 	cpa_ranks_fini(&run.ranks);
-	result->seconds = now() - start_time;
+	result->seconds = cpa_now() - start_time;
 }

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "harness/clock.h"
 
 struct cpa_world {
 	int size, first, nlocal;
@@ -140,14 +141,6 @@ struct cpa_comm *cpa_world_comm(struct cpa_world *world, int rank)
 
 /* ---- running ---- */
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Nothing moved since `since`: the processor is another's now, and after long the run is given
  * up. */
 static enum cpa_status wait_a_little(const struct cpa_world *world, const struct cpa_exec *exec,
@@ -156,7 +149,7 @@ static enum cpa_status wait_a_little(const struct cpa_world *world, const struct
 	char what[512];
 
 	sched_yield();
-	if (now() - since <= world->patience)
+	if (cpa_now() - since <= world->patience)
 		return CPA_OK;
 	cpa_exec_waiting(exec, what, sizeof what);
 	return cpa_fail(error, CPA_MISMATCH,
@@ -184,7 +177,7 @@ static enum cpa_status run_process(
 			blocked = -1;
 			break;
 		case CPA_EXEC_BLOCKED:
-			blocked = blocked < 0 ? now() : blocked;
+			blocked = blocked < 0 ? cpa_now() : blocked;
 			status = wait_a_little(world, exec, blocked, error);
 			break;
 		case CPA_EXEC_DONE:

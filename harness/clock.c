@@ -1,0 +1,14 @@
+/*
+ * clock.c - how long something takes.
+ */
+#include "harness/clock.h"
+
+#include <time.h>
+
+double cpa_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
