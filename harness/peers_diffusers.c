@@ -88,3 +88,17 @@ bool cpa_diffusers_has_mask(const struct cpa_peer_request *r)
 {
 	return cpa_diffusers_masks_pairs(r) || cpa_diffusers_masks_keys(r);
 }
+
+bool cpa_diffusers_is_gqa(const struct cpa_peer_request *r)
+{
+	return cpa_peer_exchanges(r) && r->problem->Hq != r->problem->Hkv;
+}
+
+bool cpa_diffusers_drops_gqa(const struct cpa_peer_request *r)
+{
+	enum cpa_diffusers_family f = cpa_diffusers_backend_of(r)->family;
+
+	return cpa_diffusers_is_gqa(r) &&
+		(f == CPA_DIFFUSERS_FLASH || f == CPA_DIFFUSERS_VARLEN ||
+			f == CPA_DIFFUSERS_SAGE || f == CPA_DIFFUSERS_NPU);
+}

@@ -33,6 +33,9 @@ bool cpa_diffusers_takes_window(const struct cpa_peer_request *request);
 /* A window that a backend has no argument for can only be a mask. */
 bool cpa_diffusers_masks_pairs(const struct cpa_peer_request *request);
 bool cpa_diffusers_masks_keys(const struct cpa_peer_request *request);
+bool cpa_diffusers_is_gqa(const struct cpa_peer_request *request);
+/* These functions have no argument enable_gqa, and it is dropped before them. */
+bool cpa_diffusers_drops_gqa(const struct cpa_peer_request *request);
 bool cpa_diffusers_has_mask(const struct cpa_peer_request *request);
 
 /* Refusals from the configuration to the split hooks; those of the first forward; what runs and

@@ -47,24 +47,9 @@ static bool is_causal(const struct cpa_peer_request *r)
 	return cpa_peer_exchanges(r) && r->problem->rule.causal;
 }
 
-static bool is_gqa(const struct cpa_peer_request *r)
-{
-	return cpa_peer_exchanges(r) && r->problem->Hq != r->problem->Hkv;
-}
-
-/* These functions have no argument enable_gqa, and it is dropped before them. */
-static bool drops_gqa(const struct cpa_peer_request *r)
-{
-	enum cpa_diffusers_family f = cpa_diffusers_backend_of(r)->family;
-
-	return is_gqa(r) &&
-		(f == CPA_DIFFUSERS_FLASH || f == CPA_DIFFUSERS_VARLEN ||
-			f == CPA_DIFFUSERS_SAGE || f == CPA_DIFFUSERS_NPU);
-}
-
 static bool refuses_gqa(const struct cpa_peer_request *r)
 {
-	return is_gqa(r) && !drops_gqa(r);
+	return cpa_diffusers_is_gqa(r) && !cpa_diffusers_drops_gqa(r);
 }
 
 static bool ring_anything_mask(const struct cpa_peer_request *r)

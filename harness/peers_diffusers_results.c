@@ -19,21 +19,6 @@ static bool is_anything(const struct cpa_peer_request *r)
 	return r->ring_anything || r->ulysses_anything;
 }
 
-static bool is_gqa(const struct cpa_peer_request *r)
-{
-	return cpa_peer_exchanges(r) && r->problem->Hq != r->problem->Hkv;
-}
-
-/* These functions have no argument enable_gqa, and it is dropped before them. */
-static bool drops_gqa(const struct cpa_peer_request *r)
-{
-	enum cpa_diffusers_family f = cpa_diffusers_backend_of(r)->family;
-
-	return is_gqa(r) &&
-		(f == CPA_DIFFUSERS_FLASH || f == CPA_DIFFUSERS_VARLEN ||
-			f == CPA_DIFFUSERS_SAGE || f == CPA_DIFFUSERS_NPU);
-}
-
 /* ---- what runs, and is wrong ---------------------------------------------------------- */
 
 static bool mask_on_ring(const struct cpa_peer_request *r)
@@ -208,7 +193,7 @@ const struct cpa_peer_rule cpa_diffusers_results[] = {
 		.fault = "A03",
 		.why = "without convert_to_fp32, o and lse are kept and merged in 16 bit"},
 
-	{.holds = drops_gqa,
+	{.holds = cpa_diffusers_drops_gqa,
 		.row = CPA_PEER_ROW_GQA,
 		.verdict = CPA_PEER_NOT_KNOWN,
 		.stage = CPA_DIFFUSERS_FORWARD,

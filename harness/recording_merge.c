@@ -20,15 +20,6 @@ enum { K = 1, V, O, LSE };
 /* ---- the layout of the file ------------------------------------------------------------------
  */
 
-static bool same_ids(const struct cpa_recording_axis *a, const struct cpa_recording_axis *b)
-{
-	bool same = a->total == b->total;
-
-	for (int64_t i = 0; i < a->total && same; i++)
-		same = cpa_part_id(a, i) == cpa_part_id(b, i);
-	return same;
-}
-
 bool cpa_merge_keeps(const struct cpa_part *part, int tensor)
 {
 	const struct cpa_part_tensor *it = &part->tensors[tensor], *o = &part->tensors[O];
@@ -41,7 +32,7 @@ bool cpa_merge_keeps(const struct cpa_part *part, int tensor)
 		for (int64_t i = 0; i < it->axes[axis].nrows; i++)
 			if (it->axes[axis].rows[3 * i] < 0)
 				return true;
-	return tensor == K && o->there && !same_ids(&it->axes[1], &o->axes[1]);
+	return tensor == K && o->there && !cpa_part_same_ids(&it->axes[1], &o->axes[1]);
 }
 
 /* dims [4] out; returns how many. */

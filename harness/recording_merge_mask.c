@@ -107,15 +107,6 @@ static enum cpa_status set_ids(struct cpa_part *part, int axis, int64_t full, bo
 /* ---- classes of keys -------------------------------------------------------------------------
  */
 
-static bool same_ids(const struct cpa_recording_axis *a, const struct cpa_recording_axis *b)
-{
-	bool same = a->total == b->total;
-
-	for (int64_t i = 0; i < a->total && same; i++)
-		same = cpa_part_id(a, i) == cpa_part_id(b, i);
-	return same;
-}
-
 /* The keys of a new class into seen. */
 static enum cpa_status add_class(
 	const struct cpa_merge_call *call, int n, unsigned char *seen, struct cpa_error *error)
@@ -152,7 +143,7 @@ static enum cpa_status find_classes(struct cpa_merge_call *call, struct cpa_erro
 		int j = 0;
 
 		while (j < i &&
-			!same_ids(&call->parts[j].mask.axes[3], &call->parts[i].mask.axes[3]))
+			!cpa_part_same_ids(&call->parts[j].mask.axes[3], &call->parts[i].mask.axes[3]))
 			j++;
 		call->key_class[i] = j < i ? call->key_class[j] : call->nkey_classes++;
 		if (j == i)

@@ -31,6 +31,16 @@ int64_t cpa_part_id(const struct cpa_recording_axis *axis, int64_t i)
 	return -1;
 }
 
+bool cpa_part_same_ids(
+	const struct cpa_recording_axis *a, const struct cpa_recording_axis *b)
+{
+	bool same = a->total == b->total;
+
+	for (int64_t i = 0; i < a->total && same; i++)
+		same = cpa_part_id(a, i) == cpa_part_id(b, i);
+	return same;
+}
+
 /* ---- tensors ---------------------------------------------------------------------------------
  */
 

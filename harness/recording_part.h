@@ -68,6 +68,9 @@ void cpa_parts_look(struct cpa_recording *recording, int i);
 
 /* id of stored entry i of an axis; -1: padding. */
 int64_t cpa_part_id(const struct cpa_recording_axis *axis, int64_t i);
+/* The same ids in the same order, whatever the rows that say so. */
+bool cpa_part_same_ids(
+	const struct cpa_recording_axis *a, const struct cpa_recording_axis *b);
 
 /* Joins parts of a run, sorted, into one recording at path: see recording_merge.c. */
 enum cpa_status cpa_parts_merge(
