@@ -6,9 +6,6 @@
 
 #include "harness/check.h"
 
-enum { DEFAULT_ROWS = 256 };
-static const double all_rows_flop = 1e11;
-
 /* ---- declared arithmetic ---- */
 
 static const struct {
@@ -99,27 +96,6 @@ static void want_ends(const struct cpa_call *call, bool *wanted)
 	}
 }
 
-static enum cpa_status choose_rows(
-	const struct cpa_call *call, int64_t rows, bool **wanted, struct cpa_error *error)
-{
-	const struct cpa_problem *p = &call->problem;
-	int64_t n = rows ? rows : DEFAULT_ROWS;
-	double flop = 4.0 * (double)p->Sq * (double)p->Skv * (double)p->D * (double)p->Hq *
-		(double)p->B;
-	*wanted = NULL;
-	if ((rows == 0 && flop <= all_rows_flop) || n >= p->Sq)
-		return CPA_OK;
-	bool *list = calloc((size_t)p->Sq, sizeof *list);
-	if (!list)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a list of rows");
-	for (int64_t i = 0; i < n; i++) /* evenly spread, both ends included */
-		list[n == 1 ? 0 : (int64_t)((double)i * (double)(p->Sq - 1) / (double)(n - 1))] =
-			true;
-	want_ends(call, list);
-	*wanted = list;
-	return CPA_OK;
-}
-
 /* ---- all of it ---- */
 
 static enum cpa_status make_truth(
@@ -127,8 +103,10 @@ static enum cpa_status make_truth(
 {
 	const struct cpa_problem *p = &checked->call->problem;
 	bool *wanted;
-	enum cpa_status status = choose_rows(checked->call, rows, &wanted, error);
+	enum cpa_status status = cpa_truth_choose(p, rows, &wanted, error);
 	if (status == CPA_OK) {
+		if (wanted)
+			want_ends(checked->call, wanted);
 		status = cpa_truth_create(&checked->tensors, wanted, &checked->truth, error);
 		free(wanted);
 	}

@@ -12,7 +12,31 @@
 /* The soft rule is a statement about norms: too few numbers have none worth judging. */
 enum { SOFT_ELEMENTS = 1024 };
 
+/* Above this the reference takes the default rows only (4 Sq Skv D Hq B flop). */
+static const double all_rows_flop = 1e11;
+enum { DEFAULT_ROWS = 256 };
+
 /* ---- the truth ---- */
+
+enum cpa_status cpa_truth_choose(const struct cpa_problem *p, int64_t asked, bool **wanted,
+	struct cpa_error *error)
+{
+	int64_t n = asked ? asked : DEFAULT_ROWS;
+	double flop = 4.0 * (double)p->Sq * (double)p->Skv * (double)p->D * (double)p->Hq *
+		      (double)p->B;
+	*wanted = NULL;
+	if ((asked == 0 && flop <= all_rows_flop) || n >= p->Sq)
+		return CPA_OK;
+	bool *rows = calloc((size_t)p->Sq, sizeof *rows);
+	if (!rows)
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a list of rows");
+	for (int64_t i = 0; i < n; i++)
+		rows[n == 1 ? 0
+			    : (int64_t)((double)i * (double)(p->Sq - 1) / (double)(n - 1))] =
+			true;
+	*wanted = rows;
+	return CPA_OK;
+}
 
 static enum cpa_status alloc_truth(struct cpa_truth *truth, struct cpa_error *error)
 {

@@ -21,6 +21,14 @@ struct cpa_truth {
 	struct cpa_row *rows; /* [nb, n, Hq] */
 };
 
+/*
+ * Which rows to compute where `asked` rows at least are asked for (0: all up to 1e11 flop, else
+ * 256): evenly spread, both ends included.  The caller may add others.
+ *   wanted [Sq]  out, the caller's to free; NULL: all rows
+ */
+enum cpa_status cpa_truth_choose(const struct cpa_problem *problem, int64_t asked, bool **wanted,
+	struct cpa_error *error);
+
 /* wanted [Sq]: which query tokens to compute; NULL: all.  Rows run in parallel where OpenMP is
  * built in. */
 enum cpa_status cpa_truth_create(const struct cpa_tensors *tensors, const bool *wanted,

@@ -13,10 +13,6 @@
 #include "harness/text.h"
 #include "harness/verify_rank.h"
 
-/* Above this the reference takes the default rows only (4 Sq Skv D Hq B flop). */
-static const double all_rows_flop = 1e11;
-enum { DEFAULT_ROWS = 256 };
-
 static void add_result(struct cpa_verify_session *s, struct cpa_result *result)
 {
 	if (cpa_result_list_add(&s->results, result) == CPA_OK)
@@ -89,23 +85,11 @@ static enum cpa_status choose_rows(
 	const struct cpa_verify_call *call, bool **wanted, struct cpa_error *error)
 {
 	const struct cpa_problem *p = call->problem;
-	int64_t asked = call->session->options->rows, n = asked ? asked : DEFAULT_ROWS;
-	double flop = 4.0 * (double)p->Sq * (double)p->Skv * (double)p->D * (double)p->Hq *
-		      (double)p->B;
-	*wanted = NULL;
-	if ((asked == 0 && flop <= all_rows_flop) || n >= p->Sq)
-		return CPA_OK;
-	bool *rows = calloc((size_t)p->Sq, sizeof *rows);
-	if (!rows)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a list of rows");
-	for (int64_t i = 0; i < n; i++) /* evenly spread, both ends included */
-		rows[n == 1 ? 0
-			    : (int64_t)((double)i * (double)(p->Sq - 1) / (double)(n - 1))] =
-			true;
-	for (int i = 0; i < call->nconfigs; i++)
-		want_shard_ends(p, &call->configs[i], rows);
-	*wanted = rows;
-	return CPA_OK;
+	enum cpa_status status =
+		cpa_truth_choose(p, call->session->options->rows, wanted, error);
+	for (int i = 0; status == CPA_OK && *wanted && i < call->nconfigs; i++)
+		want_shard_ends(p, &call->configs[i], *wanted);
+	return status;
 }
 
 /* ---- the line that repeats a wrong result ---- */
