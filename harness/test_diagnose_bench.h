@@ -11,30 +11,12 @@
 #include "harness/diagnose_report.h"
 #include "harness/options.h"
 #include "harness/ranks.h"
+#include "harness/test_directory.h"
 
 /* Each test takes what it needs. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "harness/test_spoil.h"
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char file_path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(file_path, sizeof file_path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(file_path);
-	return rmdir(directory);
-}
 
 /* ---- one problem ---- */
 

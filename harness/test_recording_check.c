@@ -5,30 +5,12 @@
 #include "harness/check_report.h"
 #include "harness/commands.h"
 #include "harness/test_recording.h"
+#include "harness/test_directory.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(directory);
-}
 
 /* ---- one call ---- */
 
@@ -208,7 +190,7 @@ static void save(const struct made *m, bool o, bool lse)
 {
 	struct cpa_error error = {""};
 
-	if (cpa_recording_write(path, "00_made", &m->problem, m->q, m->k, m->v, o ? m->o : NULL,
+	if (cpa_recording_write(file_path, "00_made", &m->problem, m->q, m->k, m->v, o ? m->o : NULL,
 		    lse ? m->lse : NULL, "test", &error) != CPA_OK)
 		fail_msg("%s", error.text);
 }
@@ -221,7 +203,7 @@ static struct cpa_check_part check_made(const struct made *m, bool o, bool lse, 
 	if (up)
 		tear_down(&b);
 	save(m, o, lse);
-	set_up(&b, path, rows);
+	set_up(&b, file_path, rows);
 	up = true;
 	return part_of(&b, -1);
 }
@@ -311,10 +293,10 @@ static void arithmetic_that_would_do_is_named(void **state)
 		CPA_OK);
 	for (int i = 0; i < B * S * H * D; i++)
 		o[i] = (float)o[i];
-	assert_int_equal(cpa_recording_write(path, "00_made", &m.problem, tensors[0], tensors[1],
+	assert_int_equal(cpa_recording_write(file_path, "00_made", &m.problem, tensors[0], tensors[1],
 				 tensors[2], o, lse, "test", &error),
 		CPA_OK);
-	set_up(&b, path, 0);
+	set_up(&b, file_path, 0);
 	part = part_of(&b, -1);
 	assert_true(!part.right && part.would_do == CPA_ARITHMETIC_FP32);
 	cpa_check_reason(&part, &b.checked, reason, sizeof reason);
@@ -374,7 +356,7 @@ static void spoil_k_of_rank_1(void)
 	assert_non_null(found);
 	k[3] += 1;
 	memcpy(found, k, n * sizeof *k);
-	write_file(path, file, nbytes);
+	write_file(file_path, file, nbytes);
 	free(file);
 }
 
@@ -385,7 +367,7 @@ static void a_rank_that_started_from_other_numbers_is_a_finding(void **state)
 
 	(void)state;
 	spoil_k_of_rank_1();
-	set_up(&b, path, 0);
+	set_up(&b, file_path, 0);
 	part = part_of(&b, 0);
 	assert_int_equal(part.nfindings, 0);
 	part = part_of(&b, 1);
@@ -480,9 +462,9 @@ static void the_exit_status_says_right_wrong_or_cannot_tell(void **state)
 	assert_int_equal(command("", "no/such/file.h5"), 2);
 	make(&m);
 	save(&m, false, false);
-	assert_int_equal(command("", path), 2); /* nothing to judge */
+	assert_int_equal(command("", file_path), 2); /* nothing to judge */
 	save(&m, true, false);
-	assert_int_equal(command("", path), 0);
+	assert_int_equal(command("", file_path), 0);
 }
 
 int main(void)

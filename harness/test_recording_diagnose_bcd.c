@@ -5,25 +5,7 @@
  * not named.
  */
 #include "harness/test_planted_bcd.h"
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(directory);
-}
+#include "harness/test_directory.h"
 
 /* ---- real systems ---- */
 
@@ -271,8 +253,8 @@ static enum outcome plant(
 	run_ranks();
 	if (faulty && it->move)
 		it->move();
-	record_run(path, seed % 4 != 3);
-	v = judge_file(path);
+	record_run(file_path, seed % 4 != 3);
+	v = judge_file(file_path);
 	outcome = outcome_of(&v, it->class, others);
 	if (!faulty && (v.wrong || v.diagnosis->n > 0))
 		fail_msg("%s %dx%d: a right run is called %s", text, R, U,

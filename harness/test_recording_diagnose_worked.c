@@ -4,25 +4,7 @@
  * dictionary says, no others, and is named.
  */
 #include "harness/test_planted_bcd.h"
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(directory);
-}
+#include "harness/test_directory.h"
 
 /* ---- which rows and heads are wrong ---- */
 
@@ -355,8 +337,8 @@ static void each_fault_spoils_what_the_dictionary_says_and_is_named(void **state
 		if (it->move)
 			it->move();
 		expect_rows(it);
-		record_run(path, true);
-		v = judge_file(path);
+		record_run(file_path, true);
+		v = judge_file(file_path);
 		if (outcome_of(&v, it->class, others) > TIED)
 			fail_msg("%s %s is called %s", it->class, it->what,
 				v.diagnosis->n ? v.diagnosis->findings[0].text : "nothing");
@@ -394,8 +376,8 @@ static void zero_pads_shrink_every_row_by_their_number(void **state)
 		assert_true(fabs(exp(((double *)now.data[4])[row]) - Z - 2.0) < 1e-9);
 	}
 	free(o);
-	record_run(path, true);
-	v = judge_file(path);
+	record_run(file_path, true);
+	v = judge_file(file_path);
 	assert_true(outcome_of(&v, "B01", others) <= TIED);
 	cpa_arena_fini(&v.arena);
 	end_run();

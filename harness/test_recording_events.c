@@ -5,28 +5,10 @@
 #include "harness/commands.h"
 #include "harness/recording_rules.h"
 #include "harness/test_recording.h"
+#include "harness/test_directory.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char file_path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(file_path, sizeof file_path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(file_path);
-	return rmdir(directory);
-}
 
 /* ---- files ---- */
 

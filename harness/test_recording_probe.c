@@ -6,34 +6,16 @@
 #include "harness/commands.h"
 #include "harness/probe_file.h"
 #include "harness/test_recording.h"
+#include "harness/test_directory.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof path, "%s/probe.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(directory);
-}
-
-/* "probe ... -o path" with its output thrown away. */
+/* "probe ... -o file_path" with its output thrown away. */
 static int probe(const char *line)
 {
-	char words[1200], *argv[32] = {"cpattn", "probe", "-o", path};
+	char words[1200], *argv[32] = {"cpattn", "probe", "-o", file_path};
 	int argc = 4, out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO),
 	    null = open("/dev/null", O_WRONLY);
 	struct cpa_options options;
@@ -45,7 +27,7 @@ static int probe(const char *line)
 		argv[argc++] = word;
 	if (cpa_options_parse(argc, argv, &options, &error) != CPA_OK)
 		fail_msg("%s: %s", line, error.text);
-	unlink(path);
+	unlink(file_path);
 	fflush(NULL);
 	dup2(null, STDOUT_FILENO);
 	dup2(null, STDERR_FILENO);
@@ -65,7 +47,7 @@ static struct cpa_recording *probed(void)
 	struct cpa_recording *recording = NULL;
 	struct cpa_error error;
 
-	if (cpa_recording_open(path, &recording, &error) != CPA_OK)
+	if (cpa_recording_open(file_path, &recording, &error) != CPA_OK)
 		fail_msg("%s", error.text);
 	assert_int_equal(cpa_recording_ncalls(recording), 1);
 	return recording;
@@ -226,8 +208,8 @@ static bool is_blind(enum cpa_fill fill, enum cpa_order order, const char *to)
 			{r, "o", CPA_DTYPE_BF16, 2, S / R, H, D, batches, tokens[r], heads}, o};
 	}
 	const struct cpa_recorded_run run = {.config = &config, .world = R, .parts = parts, .nparts = R};
-	if (cpa_recording_write_run(path, "00", &p, tensors, &run, NULL, &error) != CPA_OK ||
-		cpa_recording_open(path, &recording, &error) != CPA_OK ||
+	if (cpa_recording_write_run(file_path, "00", &p, tensors, &run, NULL, &error) != CPA_OK ||
+		cpa_recording_open(file_path, &recording, &error) != CPA_OK ||
 		cpa_checked_init(&checked, recording, 0, 0, &error) != CPA_OK)
 		fail_msg("%s", error.text);
 	for (const char **spot = cpa_check_blind_spots(&checked, &arena); *spot; spot++)
@@ -302,15 +284,15 @@ static void what_cannot_be_made_is_status_2_and_leaves_no_file(void **state)
 			at ? data_path("tiny_ranks.h5") : "", at ? at + 2 : "");
 		if (probe(line) != 2)
 			fail_msg("%s", line);
-		assert_int_equal(access(path, F_OK), -1);
+		assert_int_equal(access(file_path, F_OK), -1);
 	}
 	for (int i = 0; i < 2; i++) {
-		char saved[sizeof path];
+		char saved[sizeof file_path];
 
-		memcpy(saved, path, sizeof path);
-		snprintf(path, sizeof path, "%s", i ? "/nowhere/at/all.h5" : directory);
+		memcpy(saved, file_path, sizeof file_path);
+		snprintf(file_path, sizeof file_path, "%s", i ? "/nowhere/at/all.h5" : directory);
 		assert_int_equal(probe("--problem S=9,H=2"), 2);
-		memcpy(path, saved, sizeof path);
+		memcpy(file_path, saved, sizeof file_path);
 	}
 }
 

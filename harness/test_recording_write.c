@@ -4,6 +4,7 @@
  */
 #include "harness/recording_hdf5.h"
 #include "harness/test_recording.h"
+#include "harness/test_directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,25 +13,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char directory[] = "/tmp/cpattn-test-XXXXXX";
-static char path[sizeof directory + 20];
-
-static int make_directory(void **state)
-{
-	(void)state;
-	if (!mkdtemp(directory))
-		return -1;
-	snprintf(path, sizeof path, "%s/run.h5", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(directory);
-}
 
 static int nfiles(void)
 {
@@ -142,8 +124,8 @@ static void check_round_trip(const struct cpa_problem *p)
 	struct cpa_error error = {""};
 
 	cpa_store(wide, lse, 3, -INFINITY);
-	if (cpa_recording_write(path, "00_test", p, q, k, v, o, lse, "a test", &error) != CPA_OK ||
-	    cpa_recording_open(path, &recording, &error) != CPA_OK ||
+	if (cpa_recording_write(file_path, "00_test", p, q, k, v, o, lse, "a test", &error) != CPA_OK ||
+	    cpa_recording_open(file_path, &recording, &error) != CPA_OK ||
 	    cpa_recording_call(recording, 0, &call, &error) != CPA_OK)
 		fail_msg("%s: %s", cpa_dtype_name(p->dtype), error.text);
 	assert_string_equal(call->name, "00_test");
@@ -266,12 +248,12 @@ static void a_bias_wider_than_its_tensors_is_narrowed_and_stays_finite(void **st
 	cpa_h5_write_array(file, "/calls/00/mask", CPA_DTYPE_FP64, 1, &keys, bias);
 	assert_int_equal(cpa_h5_image(file, &image, &nbytes, &error), CPA_OK);
 	cpa_h5_close(file);
-	out = fopen(path, "wb");
+	out = fopen(file_path, "wb");
 	assert_non_null(out);
 	assert_int_equal(fwrite(image, 1, nbytes, out), nbytes);
 	fclose(out);
 	free(image);
-	assert_int_equal(cpa_recording_open(path, &recording, &error), CPA_OK);
+	assert_int_equal(cpa_recording_open(file_path, &recording, &error), CPA_OK);
 	mask = &good_call(recording, 0)->problem.rule.mask;
 	assert_int_equal(mask->dtype, CPA_DTYPE_FP32);
 	assert_true(mask->key == 1 && mask->query == 0 && mask->head == 0 && mask->batch == 0);
@@ -301,9 +283,9 @@ static void large_tensors_are_read_and_judged_in_pieces(void **state)
 		struct cpa_error error = {""};
 
 		q[(places[i].b * p.Sq + places[i].t) * row + places[i].last] = NAN;
-		assert_int_equal(cpa_recording_write(path, "00", &p, q, q + 1, q + 1, NULL, NULL, NULL,
+		assert_int_equal(cpa_recording_write(file_path, "00", &p, q, q + 1, q + 1, NULL, NULL, NULL,
 					 &error), CPA_OK);
-		assert_int_equal(cpa_recording_open(path, &recording, &error), CPA_OK);
+		assert_int_equal(cpa_recording_open(file_path, &recording, &error), CPA_OK);
 		assert_int_equal(cpa_recording_call(recording, 0, &call, &error), CPA_INVALID);
 		if (!strstr(error.text, places[i].index))
 			fail_msg("expected %s: %s", places[i].index, error.text);
@@ -335,20 +317,20 @@ static void a_full_disk_is_reported_and_leaves_what_was_there(void **state)
 	enum cpa_status status;
 
 	(void)state;
-	assert_int_equal(write_small(path, "00_first", &error), CPA_OK);
-	assert_int_equal(stat(path, &before), 0);
+	assert_int_equal(write_small(file_path, "00_first", &error), CPA_OK);
+	assert_int_equal(stat(file_path, &before), 0);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
 	low = old;
 	low.rlim_cur = 5000;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
-	status = write_small(path, "00_second", &error);
+	status = write_small(file_path, "00_second", &error);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
 	assert_int_equal(status, CPA_EXTERNAL);
 	assert_non_null(strstr(error.text, strerror(EFBIG)));
-	assert_non_null(strstr(error.text, path));
+	assert_non_null(strstr(error.text, file_path));
 	assert_int_equal(nfiles(), 1);
-	assert_int_equal(stat(path, &after), 0);
+	assert_int_equal(stat(file_path, &after), 0);
 	assert_true(after.st_ino == before.st_ino && after.st_size == before.st_size);
 }
 
@@ -372,11 +354,11 @@ static void names_and_problems_that_cannot_be_recorded_are_refused(void **state)
 	const double one = 1;
 
 	(void)state;
-	assert_int_equal(write_small(path, "a/b", &error), CPA_INVALID);
-	assert_int_equal(write_small(path, "", &error), CPA_INVALID);
+	assert_int_equal(write_small(file_path, "a/b", &error), CPA_INVALID);
+	assert_int_equal(write_small(file_path, "", &error), CPA_INVALID);
 	replicated.segments_kv = &keys;
 	replicated.nsegments_kv = 1;
-	assert_int_equal(cpa_recording_write(path, "00", &replicated, &one, &one, &one, NULL, NULL, NULL,
+	assert_int_equal(cpa_recording_write(file_path, "00", &replicated, &one, &one, &one, NULL, NULL, NULL,
 				 &error), CPA_INVALID);
 }
 
@@ -402,8 +384,8 @@ static void what_ranks_held_reads_back(void **state)
 	(void)state;
 	for (int i = 0; i < 2 * 8 * 2 * 3; i++)
 		data[i] = (float)i / 7;
-	if (cpa_recording_write_run(path, "00_run", &problem, tensors, &run, "test", &error) != CPA_OK ||
-	    cpa_recording_open(path, &recording, &error) != CPA_OK ||
+	if (cpa_recording_write_run(file_path, "00_run", &problem, tensors, &run, "test", &error) != CPA_OK ||
+	    cpa_recording_open(file_path, &recording, &error) != CPA_OK ||
 	    cpa_recording_call(recording, 0, &call, &error) != CPA_OK)
 		fail_msg("%s", error.text);
 	assert_true(call->world == 3 && call->nranks == 2 && call->nheld == 3);
