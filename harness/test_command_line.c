@@ -125,99 +125,99 @@ static void a_pipe_that_nobody_reads_is_reported(void **state)
 		"cpattn: cannot write to stdout: Broken pipe\nstatus 2\n"));
 }
 
+static const struct {
+	const char *line, *says;
+} working[] = {
+	{ "$CPATTN --version", "cpattn " },
+	{ "$CPATTN --help", "usage:" },
+	{ "$CPATTN help verify", "--variant" },
+	{ "$CPATTN plan --help", "--best" },
+	{ "$CPATTN list variants", "unified_anything" },
+	{ "$CPATTN list devices", "can run here" },
+	{ "CPATTN_CPU=generic $CPATTN list devices", "kernels generic, picked by" },
+	{ "CPATTN_CPU=generic $CPATTN list devices", "amx-software:" },
+	{ "$CPATTN list faults", "hop-skipped" },
+	{ "$CPATTN list faults", "torn-block              F03: the last quarter" },
+	{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
+	{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
+	{ "$CPATTN plan --problem S=24,text=6 --split given:6,0,1,23 --variant ring_anything",
+		"preamble: one all-gather of 840 bytes from each rank, 840 bytes sent a rank, " },
+	{ "$CPATTN plan --problem S=64 --ranks 4",
+		"preamble of each, outside bytes sent: an all-gather of sizes, 840 bytes" },
+	{ "$CPATTN verify --problem S=24,text=6 --split given:6,0,1,23 --variant "
+	  "ring_anything,ulysses_anything --rotate all",
+		"4 right, 0 wrong" },
+	{ "$CPATTN plan --problem S=64,layout=BHSD --ranks 4 --variant ring",
+		"layout BHSD: q, k, v and o are [B, H, S, D], lse [B, H, S]" },
+	{ "$CPATTN plan --problem S=64,layout=fused --ranks 4",
+		"(lse is not an output, layout fused)" },
+	{ "$CPATTN verify --problem S=16,H=4,D=8,layout=fused --ranks 4",
+		",layout=fused\n" },
+	{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
+		"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
+		"--order zigzag" },
+	{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --order auto",
+		"--order auto picked contiguous\n" },
+	{ "$CPATTN plan --problem S=64,causal --ranks 4 --order auto",
+		"  order zigzag:\n" },
+	{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring --order auto "
+	  "--json -",
+		"\"order\": \"zigzag\"" },
+	{ "$CPATTN verify --problem S=33,H=2,D=8,causal,documents=0:20:33 --ranks 3 "
+	  "--order zigzag_documents",
+		"right" },
+	{ "$CPATTN verify --problem S=33,H=2,D=8,causal --ranks 3 --order auto",
+		"right" },
+	{ "$CPATTN plan --problem S=63 --ranks 4", "refused:" },
+	/* 19 or 18 rows of one item, 6 heads of 16 fp32 each, to one other group. */
+	{ "$CPATTN plan --problem B=2,S=37,H=6,D=16,dtype=fp32 --guidance 3.5 --ranks 4 "
+	  "--batch 2 --ring 2 --variant ring_anything",
+		"o is gathered among the 2 batch groups: 28416 bytes of all ranks, 7296 of "
+		"one at most" },
+	{ "$CPATTN plan --problem B=2,S=64,H=6 --guidance 3.5 --ranks 2 --batch 1 "
+	  "--variant ring",
+		"neg + 3.5 (pos - neg), 2 branches along the batch\n  every rank has all "
+		"branches of its rows" },
+	{ "$CPATTN plan --problem B=3,S=64 --guidance 3.5:1.5 --ranks 2-4",
+		"neg + 1.5 (mid - neg) + 3.5 (pos - mid), 3 branches" },
+	{ "$CPATTN verify --problem B=2,S=33,H=2,D=8 --guidance 3.5 --ranks 2,4,6",
+		"guidance 3.5: neg" },
+	{ "$CPATTN help verify", "--guidance S[:S2]" },
+	{ "$CPATTN help plan", "--guidance S[:S2]" },
+	{ "$CPATTN list faults", "branches-swapped" },
+	{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",
+		"digraph" },
+	{ "$CPATTN list systems", "huggingface/diffusers 58eb52c0, 2026-08-23" },
+	{ "$CPATTN help plan", "--as SYSTEM" },
+	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
+	  "--as diffusers",
+		"accepted there: ring_anything 1x4x1 with --backend flash, or "
+		"ulysses_anything 1x1x4\n" },
+	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
+	  "--as diffusers --format json",
+		"\"as\": {\"system\": \"diffusers\", \"version\": \"58eb52c0, 2026-08-23\"" },
+	{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as cache-dit",
+		"ulysses 1x1x4: accepted\n" },
+	{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as diffusers "
+	  "--tensor-parallel 2",
+		"REFUSED, ParallelConfig, rule 8: ValueError\n" },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --json -", "\"as\": null" },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --format json", "{\n  \"cpattn\": " },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --junit -", "<?xml" },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --csv -", "file,call,variant" },
+	{ "$CPATTN plan --problem S=64 --ranks 2 --json /dev/null", "ranks variant" },
+};
+
 static void what_works_says_nothing_on_stderr(void **state)
 {
-	static const struct {
-		const char *line, *says;
-	} cases[] = {
-		{ "$CPATTN --version", "cpattn " },
-		{ "$CPATTN --help", "usage:" },
-		{ "$CPATTN help verify", "--variant" },
-		{ "$CPATTN plan --help", "--best" },
-		{ "$CPATTN list variants", "unified_anything" },
-		{ "$CPATTN list devices", "can run here" },
-		{ "CPATTN_CPU=generic $CPATTN list devices", "kernels generic, picked by" },
-		{ "CPATTN_CPU=generic $CPATTN list devices", "amx-software:" },
-		{ "$CPATTN list faults", "hop-skipped" },
-		{ "$CPATTN list faults", "torn-block              F03: the last quarter" },
-		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },
-		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --rank 3", "rank 3: " },
-		{ "$CPATTN plan --problem S=24,text=6 --split given:6,0,1,23 --variant ring_anything",
-			"preamble: one all-gather of 840 bytes from each rank, 840 bytes sent a rank, " },
-		{ "$CPATTN plan --problem S=64 --ranks 4",
-			"preamble of each, outside bytes sent: an all-gather of sizes, 840 bytes" },
-		{ "$CPATTN verify --problem S=24,text=6 --split given:6,0,1,23 --variant "
-		  "ring_anything,ulysses_anything --rotate all",
-			"4 right, 0 wrong" },
-		{ "$CPATTN plan --problem S=64,layout=BHSD --ranks 4 --variant ring",
-			"layout BHSD: q, k, v and o are [B, H, S, D], lse [B, H, S]" },
-		{ "$CPATTN plan --problem S=64,layout=fused --ranks 4",
-			"(lse is not an output, layout fused)" },
-		{ "$CPATTN verify --problem S=16,H=4,D=8,layout=fused --ranks 4",
-			",layout=fused\n" },
-		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring",
-			"moved 786432 bytes; a full ring would have moved 1572864\n  advice: "
-			"--order zigzag" },
-		{ "$CPATTN plan --problem S=64 --ranks 4 --variant ring --order auto",
-			"--order auto picked contiguous\n" },
-		{ "$CPATTN plan --problem S=64,causal --ranks 4 --order auto",
-			"  order zigzag:\n" },
-		{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring --order auto "
-		  "--json -",
-			"\"order\": \"zigzag\"" },
-		{ "$CPATTN verify --problem S=33,H=2,D=8,causal,documents=0:20:33 --ranks 3 "
-		  "--order zigzag_documents",
-			"right" },
-		{ "$CPATTN verify --problem S=33,H=2,D=8,causal --ranks 3 --order auto",
-			"right" },
-		{ "$CPATTN plan --problem S=63 --ranks 4", "refused:" },
-		/* 19 or 18 rows of one item, 6 heads of 16 fp32 each, to one other group. */
-		{ "$CPATTN plan --problem B=2,S=37,H=6,D=16,dtype=fp32 --guidance 3.5 --ranks 4 "
-		  "--batch 2 --ring 2 --variant ring_anything",
-			"o is gathered among the 2 batch groups: 28416 bytes of all ranks, 7296 of "
-			"one at most" },
-		{ "$CPATTN plan --problem B=2,S=64,H=6 --guidance 3.5 --ranks 2 --batch 1 "
-		  "--variant ring",
-			"neg + 3.5 (pos - neg), 2 branches along the batch\n  every rank has all "
-			"branches of its rows" },
-		{ "$CPATTN plan --problem B=3,S=64 --guidance 3.5:1.5 --ranks 2-4",
-			"neg + 1.5 (mid - neg) + 3.5 (pos - mid), 3 branches" },
-		{ "$CPATTN verify --problem B=2,S=33,H=2,D=8 --guidance 3.5 --ranks 2,4,6",
-			"guidance 3.5: neg" },
-		{ "$CPATTN help verify", "--guidance S[:S2]" },
-		{ "$CPATTN help plan", "--guidance S[:S2]" },
-		{ "$CPATTN list faults", "branches-swapped" },
-		{ "$CPATTN plan --problem S=64 --ranks 4 --best memory", "max/mean" },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --variant ring --format dot",
-			"digraph" },
-		{ "$CPATTN list systems", "huggingface/diffusers 58eb52c0, 2026-08-23" },
-		{ "$CPATTN help plan", "--as SYSTEM" },
-		{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
-		  "--as diffusers",
-			"accepted there: ring_anything 1x4x1 with --backend flash, or "
-			"ulysses_anything 1x1x4\n" },
-		{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
-		  "--as diffusers --format json",
-			"\"as\": {\"system\": \"diffusers\", \"version\": \"58eb52c0, 2026-08-23\"" },
-		{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as cache-dit",
-			"ulysses 1x1x4: accepted\n" },
-		{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as diffusers "
-		  "--tensor-parallel 2",
-			"REFUSED, ParallelConfig, rule 8: ValueError\n" },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --json -", "\"as\": null" },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --format json", "{\n  \"cpattn\": " },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --junit -", "<?xml" },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --csv -", "file,call,variant" },
-		{ "$CPATTN plan --problem S=64 --ranks 2 --json /dev/null", "ranks variant" },
-	};
-
 	(void)state;
 	require_command();
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct ran ran = run(cases[i].line);
+	for (size_t i = 0; i < sizeof working / sizeof working[0]; i++) {
+		struct ran ran = run(working[i].line);
 
-		if (ran.status != 0 || ran.err[0] || !strstr(ran.out, cases[i].says))
-			fail_msg("%s: status %d\nstdout: %s\nstderr: %s", cases[i].line,
+		if (ran.status != 0 || ran.err[0] || !strstr(ran.out, working[i].says))
+			fail_msg("%s: status %d\nstdout: %s\nstderr: %s", working[i].line,
 				ran.status, ran.out, ran.err);
 	}
 }
