@@ -219,6 +219,13 @@ static void mark_starts(struct cpa_plant *plant)
 	}
 }
 
+/* All hops of the rank, unless one was asked for. */
+static void forget_block(struct cpa_plant *plant)
+{
+	plant->site.hop = plant->where.hop;
+	plant->site.block = -1;
+}
+
 void cpa_first_fault_mark(struct cpa_plant *plant, int op)
 {
 	const struct cpa_op *at = &plant->schedule->ops[op];
@@ -233,9 +240,11 @@ void cpa_first_fault_mark(struct cpa_plant *plant, int op)
 		acts(plant)[op] = CPA_PLANT_WRONG_KEYS;
 		break;
 	case LSE_BASE_2:
+		forget_block(plant);
 		mark_every_attend(plant, CPA_PLANT_BASE_2, at->writes[0].content.heads);
 		break;
 	case HEAD_SWAPPED:
+		forget_block(plant);
 		mark_every_attend(plant, CPA_PLANT_SWAP, at->writes[0].content.heads);
 		plant->site.heads = at->writes[0].content.heads;
 		if (plant->where.head >= 0)
@@ -249,6 +258,7 @@ void cpa_first_fault_mark(struct cpa_plant *plant, int op)
 		acts(plant)[op] = CPA_PLANT_STALE_KEYS;
 		break;
 	case LSE_ZERO_START:
+		forget_block(plant);
 		mark_starts(plant);
 		break;
 	case BRANCHES_SWAPPED:

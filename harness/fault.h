@@ -18,6 +18,24 @@ const char *cpa_fault_seen_in(int i); /* public systems that had it */
 const char *cpa_fault_shows(int i);   /* how to see it */
 int cpa_fault_find(const char *name); /* -1: there is none of this name */
 
+/* Which of its places it takes. */
+enum cpa_fault_scope {
+	CPA_FAULT_ONE_OP,   /* one of them */
+	CPA_FAULT_ONE_RANK, /* all of one rank */
+	CPA_FAULT_EVERYWHERE
+};
+enum cpa_fault_scope cpa_fault_scope(int i);
+/* CPA_WHERE_ bits: by what a place may be asked for. */
+enum {
+	CPA_WHERE_RANK = 1,
+	CPA_WHERE_HOP = 2,
+	CPA_WHERE_BLOCK = 4,
+	CPA_WHERE_HEAD = 8
+};
+int cpa_fault_where_keys(int i);
+/* False: it changes the schedules, or what becomes of branches. */
+bool cpa_fault_is_in_attention(int i);
+
 /* Where it is asked for; -1: anywhere.  block: ring rank whose keys are read. */
 struct cpa_fault_where {
 	int rank, hop, block, head;
@@ -52,6 +70,12 @@ struct cpa_plant_target {
 };
 enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
 	const struct cpa_fault_where *where, uint64_t seed, struct cpa_plant **plant,
+	struct cpa_error *error);
+/* How many places there are, and one of them by number. */
+int64_t cpa_plant_nplaces(
+	int fault, const struct cpa_plant_target *target, const struct cpa_fault_where *where);
+enum cpa_status cpa_plant_create_at(int fault, const struct cpa_plant_target *target,
+	const struct cpa_fault_where *where, int64_t place, struct cpa_plant **plant,
 	struct cpa_error *error);
 void cpa_plant_destroy(struct cpa_plant *plant);
 /* For the executor of this rank: does nothing on ranks without the fault.  plant may be NULL.

@@ -12,6 +12,7 @@ static const double rope_base = 10000.0;
 
 /* ---- what it reads ---- */
 
+/* All of them, in double. */
 static bool load_whole(struct cpa_plant *plant)
 {
 	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
@@ -20,11 +21,22 @@ static bool load_whole(struct cpa_plant *plant)
 		int64_t n = cpa_tensor_ntokens(p, tensors[i]);
 		struct cpa_span span = {0, n, n, 1};
 		struct cpa_spans all = {&span, 1, 1};
-		plant->whole[i] = malloc((size_t)(p->B * n) * cpa_token_nbytes(p, tensors[i]));
+		size_t nbytes = (size_t)(p->B * n) * cpa_token_nbytes(p, tensors[i]),
+		       count = nbytes / cpa_dtype_nbytes(p->dtype);
+		void *stored = malloc(nbytes + 1);
+		double *whole = malloc((count + 1) * sizeof *whole);
+		if (stored && whole) {
+			plant->target.inputs.read(plant->target.inputs.context, tensors[i],
+				(struct cpa_range){0, p->B}, &all, stored);
+			for (size_t k = 0; k < count; k++)
+				whole[k] = cpa_load(p->dtype, stored, (int64_t)k);
+		}
+		plant->whole[i] = stored ? whole : NULL;
+		if (!stored)
+			free(whole);
+		free(stored);
 		if (!plant->whole[i])
 			return false;
-		plant->target.inputs.read(plant->target.inputs.context, tensors[i],
-			(struct cpa_range){0, p->B}, &all, plant->whole[i]);
 	}
 	return true;
 }
@@ -74,8 +86,12 @@ static void init(struct cpa_spoil *x, struct cpa_plant *plant, const struct cpa_
 	x->times = cpa_arena_alloc(arena, (size_t)(x->nk + 1) * sizeof *x->times);
 	x->lse_all = cpa_arena_alloc(
 		arena, (size_t)(x->nb * x->nh * x->nq + 1) * sizeof *x->lse_all);
+	int64_t widest = x->problem.D > x->problem.Dv ? x->problem.D : x->problem.Dv;
+	double *zeros = cpa_arena_alloc(arena, (size_t)widest * sizeof *zeros);
 	if (arena->failed)
 		return;
+	memset(zeros, 0, (size_t)widest * sizeof *zeros);
+	x->zeros = zeros;
 	for (int64_t j = 0; j < x->nk; j++)
 		x->times[j] = 1.0;
 	for (int64_t i = 0; i < x->nk; i++)
@@ -86,58 +102,77 @@ static void init(struct cpa_spoil *x, struct cpa_plant *plant, const struct cpa_
 		x->kv_head[h] = x->v_head[h] = (x->heads.start + h) / g;
 }
 
-/* Row (b, t, h) of q, k or v in double; zeros where t or h is -1.   row [D] out */
-static void load_row(const struct cpa_plant *plant, int tensor, int64_t b, int64_t t, int64_t h,
-	double *row)
+/* Row (b, t, h) of q, k or v; zeros where t or h is -1.   [D] */
+static const double *row_of(
+	const struct cpa_spoil *x, int tensor, int64_t b, int64_t t, int64_t h)
 {
-	const struct cpa_problem *p = plant->problem;
+	const struct cpa_problem *p = x->plant->problem;
 	int64_t S = tensor == 0 ? p->Sq : p->Skv, H = tensor == 0 ? p->Hq : p->Hkv;
 	int64_t D = tensor == 2 ? p->Dv : p->D;
-	for (int64_t d = 0; d < D; d++)
-		row[d] = t < 0 || h < 0 ? 0.0
-					: cpa_load(p->dtype, plant->whole[tensor],
-						  ((b * S + t) * H + h) * D + d);
+	return t < 0 || h < 0 ? x->zeros : x->plant->whole[tensor] + ((b * S + t) * H + h) * D;
 }
 
 /* Pairs (d, d + D/2), as most models have them. */
-static void turn(double *row, int64_t D, int64_t by)
+static const double *turn(const double *row, int64_t D, int64_t by, double *turned)
 {
-	for (int64_t d = 0; by != 0 && d < D / 2; d++) {
+	if (by == 0)
+		return row;
+	memcpy(turned, row, (size_t)D * sizeof *turned);
+	for (int64_t d = 0; d < D / 2; d++) {
 		double angle = (double)by * pow(rope_base, -2.0 * (double)d / (double)D);
 		double x = row[d], y = row[d + D / 2];
-		row[d] = x * cos(angle) - y * sin(angle);
-		row[d + D / 2] = x * sin(angle) + y * cos(angle);
+		turned[d] = x * cos(angle) - y * sin(angle);
+		turned[d + D / 2] = x * sin(angle) + y * cos(angle);
 	}
+	return turned;
 }
 
 /* ---- one row ---- */
 
 struct scratch {
 	double *score; /* [nk] */
-	double *q, *k, *v, *o;
+	double *q, *k, *o; /* q, k: turned */
 };
 
-static double score_of(const struct cpa_spoil *x, int64_t b, int64_t i, int64_t h, int64_t j,
-	struct scratch *w)
+/* Eight sums at once: a compiler may not do so of itself. */
+static double dot(const double *a, const double *b, int64_t n)
+{
+	double sums[8] = {0}, sum = 0.0;
+	int64_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		for (int k = 0; k < 8; k++)
+			sums[k] += a[i + k] * b[i + k];
+	for (; i < n; i++)
+		sum += a[i] * b[i];
+	for (int k = 0; k < 8; k++)
+		sum += sums[k];
+	return sum;
+}
+
+/* seen: keys that the rule shows to the query; q [D] its row. */
+static double score_of(const struct cpa_spoil *x, const double *q, struct cpa_range seen, int64_t b,
+	int64_t i, int64_t h, int64_t j, struct scratch *w)
 {
 	const struct cpa_problem *p = &x->problem;
-	int64_t item = x->batches.start + b, t = x->q_id[i], key = x->k_id[j];
-	struct cpa_range seen;
-	double sum = 0.0, mask = 0.0;
-	if (x->times[j] == 0.0 || t < 0 || t >= p->Sq || key < 0 || key >= p->Skv)
-		return -INFINITY;
-	seen = cpa_rule_row(p, item, t);
-	if (key < seen.start || key >= seen.end)
+	int64_t key = x->k_id[j];
+	double mask = 0.0;
+	if (x->times[j] == 0.0 || key < seen.start || key >= seen.end)
 		return -INFINITY;
 	if (p->rule.mask.kind != CPA_MASK_NONE)
-		mask = cpa_mask_value(p, item, x->mask_head[h], t, key);
+		mask = cpa_mask_value(
+			p, x->batches.start + b, x->mask_head[h], x->q_id[i], key);
 	if (mask == -INFINITY)
 		return mask;
-	load_row(x->plant, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h], w->k);
-	turn(w->k, p->D, x->k_turn[j]);
-	for (int64_t d = 0; d < p->D; d++)
-		sum += w->q[d] * w->k[d];
-	return p->scale * sum + mask;
+	const double *k = row_of(x, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h]);
+	return p->scale * dot(q, turn(k, p->D, x->k_turn[j], w->k), p->D) + mask;
+}
+
+static struct cpa_range seen_by(const struct cpa_spoil *x, int64_t b, int64_t i)
+{
+	int64_t t = x->q_id[i];
+	return t < 0 || t >= x->problem.Sq
+		       ? (struct cpa_range){0, 0}
+		       : cpa_rule_row(&x->problem, x->batches.start + b, t);
 }
 
 static double attend_row(
@@ -147,12 +182,13 @@ static double attend_row(
 	double max = x->pads > 0.0 ? 0.0 : -INFINITY, total;
 	if (x->q_from)
 		x->q_from(x, &item, &query, &head);
-	load_row(x->plant, 0, x->batches.start + item, x->q_token[query], x->heads.start + head,
-		w->q);
-	turn(w->q, x->problem.D, x->q_turn[i]);
+	struct cpa_range seen = seen_by(x, b, i);
+	const double *q = turn(row_of(x, 0, x->batches.start + item, x->q_token[query],
+				       x->heads.start + head),
+		x->problem.D, x->q_turn[i], w->q);
 	memset(w->o, 0, (size_t)Dv * sizeof *w->o);
 	for (int64_t j = 0; j < x->nk; j++) {
-		w->score[j] = score_of(x, b, i, h, j, w);
+		w->score[j] = score_of(x, q, seen, b, i, h, j, w);
 		max = fmax(max, w->score[j]);
 	}
 	if (max == -INFINITY)
@@ -166,9 +202,10 @@ static double attend_row(
 		total += weight;
 		if (x->v_from)
 			x->v_from(x, &from_b, &from_j, &from_h);
-		load_row(x->plant, 2, x->kv_batch[from_b], x->v_token[from_j], from_h, w->v);
+		const double *v =
+			row_of(x, 2, x->kv_batch[from_b], x->v_token[from_j], from_h);
 		for (int64_t d = 0; d < Dv; d++)
-			w->o[d] += weight * w->v[d];
+			w->o[d] += weight * v[d];
 	}
 	for (int64_t d = 0; d < Dv; d++)
 		w->o[d] /= total;
@@ -200,7 +237,6 @@ static bool make_scratch(
 	w->score = cpa_arena_alloc(arena, (size_t)(nk + 1) * sizeof *w->score);
 	w->q = cpa_arena_alloc(arena, (size_t)p->D * sizeof *w->q);
 	w->k = cpa_arena_alloc(arena, (size_t)p->D * sizeof *w->k);
-	w->v = cpa_arena_alloc(arena, (size_t)p->Dv * sizeof *w->v);
 	w->o = cpa_arena_alloc(arena, (size_t)p->Dv * sizeof *w->o);
 	return !arena->failed;
 }

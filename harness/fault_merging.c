@@ -88,14 +88,16 @@ static void less_the_mean(
 	const struct cpa_problem *p = &x->problem;
 	double sum = 0.0;
 	(void)o;
-	for (int64_t j = 0; j < x->nk; j++)
+	const double *q = x->plant->whole[0] +
+		(((x->batches.start + b) * p->Sq + x->q_token[i]) * p->Hq + x->heads.start + h) *
+			p->D;
+	for (int64_t j = 0; j < x->nk; j++) {
+		const double *k = x->plant->whole[1] +
+			((x->kv_batch[b] * p->Skv + x->k_token[j]) * p->Hkv + x->kv_head[h]) *
+				p->D;
 		for (int64_t d = 0; d < p->D; d++)
-			sum += cpa_load(p->dtype, x->plant->whole[0],
-				       (((x->batches.start + b) * p->Sq + x->q_token[i]) * p->Hq +
-					       x->heads.start + h) * p->D + d) *
-			       cpa_load(p->dtype, x->plant->whole[1],
-				       ((x->kv_batch[b] * p->Skv + x->k_token[j]) * p->Hkv +
-					       x->kv_head[h]) * p->D + d);
+			sum += q[d] * k[d];
+	}
 	*lse -= p->scale * sum / (double)x->nk;
 }
 

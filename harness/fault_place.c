@@ -106,13 +106,10 @@ static enum cpa_status check_where(const struct cpa_plant *plant, struct cpa_err
 	return CPA_OK;
 }
 
-static enum cpa_status choose(
-	const struct cpa_plant *plant, uint64_t seed, int *rank, int *op, struct cpa_error *error)
+/* Number `wanted` of the places, in *rank and *op. */
+static enum cpa_status choose(const struct cpa_plant *plant, int64_t wanted, int64_t n, int *rank,
+	int *op, struct cpa_error *error)
 {
-	enum cpa_status s = check_where(plant, error);
-	int64_t n = s == CPA_OK ? find_place(plant, false, INT64_MAX, rank, op) : 0;
-	if (s != CPA_OK)
-		return s;
 	if (n == 0 && find_place(plant, true, 0, rank, op) == 0)
 		return cpa_fail(error, CPA_UNSUPPORTED, "fault %s needs %s",
 			plant->entry->name, plant->entry->needs);
@@ -120,9 +117,7 @@ static enum cpa_status choose(
 		return cpa_fail(error, CPA_UNSUPPORTED,
 			"fault %s has places here, but none where it was asked for; it needs %s",
 			plant->entry->name, plant->entry->needs);
-	/* Fibonacci hashing spreads neighbouring seeds. */
-	uint64_t spread = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-	find_place(plant, false, (int64_t)(spread % (uint64_t)n), rank, op);
+	find_place(plant, false, wanted, rank, op);
 	return CPA_OK;
 }
 
@@ -231,23 +226,44 @@ static void plant_at(struct cpa_plant *p, int rank, int op)
 	mark_places(p, rank, op);
 }
 
-enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
-	const struct cpa_fault_where *where, uint64_t seed, struct cpa_plant **plant,
-	struct cpa_error *error)
+static void init_plant(struct cpa_plant *p, int fault, const struct cpa_plant_target *target,
+	const struct cpa_fault_where *where)
 {
 	static const struct cpa_fault_where anywhere = {-1, -1, -1, -1};
+	*p = (struct cpa_plant){.fault = fault,
+		.entry = cpa_fault_entry(fault),
+		.target = *target,
+		.problem = &target->partition->problem,
+		.where = where ? *where : anywhere};
+}
+
+int64_t cpa_plant_nplaces(
+	int fault, const struct cpa_plant_target *target, const struct cpa_fault_where *where)
+{
+	struct cpa_plant p;
+	struct cpa_error ignored;
+	int rank, op;
+	init_plant(&p, fault, target, where);
+	return check_where(&p, &ignored) == CPA_OK
+		       ? find_place(&p, false, INT64_MAX, &rank, &op)
+		       : 0;
+}
+
+enum cpa_status cpa_plant_create_at(int fault, const struct cpa_plant_target *target,
+	const struct cpa_fault_where *where, int64_t place, struct cpa_plant **plant,
+	struct cpa_error *error)
+{
 	int rank = -1, op = -1;
+	int64_t n = cpa_plant_nplaces(fault, target, where);
 	struct cpa_plant *p = calloc(1, sizeof *p);
 	if (!p)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a planted fault");
-	p->fault = fault;
-	p->entry = cpa_fault_entry(fault);
-	p->target = *target;
-	p->problem = &target->partition->problem;
-	p->where = where ? *where : anywhere;
+	init_plant(p, fault, target, where);
 	enum cpa_status s = alloc_acts(p, error);
 	if (s == CPA_OK)
-		s = choose(p, seed, &rank, &op, error);
+		s = check_where(p, error);
+	if (s == CPA_OK)
+		s = choose(p, place, n, &rank, &op, error);
 	if (s != CPA_OK) {
 		cpa_plant_destroy(p);
 		return s;
@@ -255,6 +271,17 @@ enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *targe
 	plant_at(p, rank, op);
 	*plant = p;
 	return CPA_OK;
+}
+
+enum cpa_status cpa_plant_create(int fault, const struct cpa_plant_target *target,
+	const struct cpa_fault_where *where, uint64_t seed, struct cpa_plant **plant,
+	struct cpa_error *error)
+{
+	int64_t n = cpa_plant_nplaces(fault, target, where);
+	/* Fibonacci hashing spreads neighbouring seeds. */
+	uint64_t spread = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+	int64_t place = n > 0 ? (int64_t)(spread % (uint64_t)n) : 0;
+	return cpa_plant_create_at(fault, target, where, place, plant, error);
 }
 
 static void drop_whole(struct cpa_plant *plant)

@@ -66,6 +66,7 @@ struct cpa_spoil {
 		double *lse);
 	double *lse_all; /* [nb, nh, nq] partials are written together when this is not NULL */
 	void (*all_lse)(const struct cpa_spoil *x, double *lse);
+	const double *zeros; /* a row of them */
 	struct cpa_arena *arena;
 };
 
@@ -78,18 +79,6 @@ typedef void cpa_fault_merge(double *o_a, double *lse_a, const double *o_b, doub
 	int64_t Dv, int64_t seen);
 
 /* ---- the table ------------------------------------------------------------------------------ */
-
-enum cpa_fault_scope {
-	CPA_FAULT_ONE_OP,   /* one of the places */
-	CPA_FAULT_ONE_RANK, /* all places of one rank */
-	CPA_FAULT_EVERYWHERE
-};
-enum {
-	CPA_WHERE_RANK = 1,
-	CPA_WHERE_HOP = 2,
-	CPA_WHERE_BLOCK = 4,
-	CPA_WHERE_HEAD = 8
-};
 
 /* Exactly one of attend, merge, source, skip and change is there; the first faults have none. */
 struct cpa_fault_entry {
@@ -135,7 +124,7 @@ struct cpa_plant {
 	unsigned char **acts; /* [W] [nops] enum cpa_plant_act; NULL: a rank without it */
 	struct cpa_plant_saved saved[2];
 	int nsaved;
-	void *whole[3];      /* q k v, all of them, when first needed */
+	double *whole[3];    /* q k v, all of them, when first needed */
 	unsigned char *seen; /* [B, Sq, Hq] blocks with keys that were merged, or NULL */
 };
 

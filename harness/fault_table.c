@@ -20,7 +20,7 @@ const struct cpa_fault_entry cpa_faults_first[] = {
 	{"wrong-rank-kv", "F01",
 		"one hop attends the rank's own keys and values in place of its peer's",
 		"diffusers 14265 reread the block of hop 0 at every hop", "probe count",
-		"a hop that attends the block of another rank", CPA_FAULT_ONE_RANK, BLOCK,
+		"a hop that attends the block of another rank", CPA_FAULT_ONE_OP, BLOCK,
 		.touches = NULL},
 	{"lse-base-2", "A01", "the partials of one rank come with a base-2 lse",
 		"flashinfer 2113 and 4485, vLLM 28840 and 47079, sglang 40903",
@@ -29,7 +29,7 @@ const struct cpa_fault_entry cpa_faults_first[] = {
 		.touches = NULL},
 	{"merge-lost", "A10", "one partial is computed and never merged",
 		"long-context-attention 176 assigned instead of merging", "probe count",
-		"a merge", CPA_FAULT_ONE_RANK, BLOCK,
+		"a merge", CPA_FAULT_ONE_OP, BLOCK,
 		.touches = NULL},
 	{"head-swapped", "D01", "two heads change places in the output of one rank",
 		"DeepSpeed 5664, TensorRT-LLM 10350", "everywhere", "2 heads on a rank",
@@ -37,12 +37,12 @@ const struct cpa_fault_entry cpa_faults_first[] = {
 		.touches = NULL},
 	{"pad-key-counted", "B01", "a zero key that pads a block takes part in the softmax",
 		"vLLM-Omni 1324, TensorRT-LLM 14044 and 18705, HunyuanVideo 310",
-		"rows shrink; probe count", "a row that sees a key", CPA_FAULT_ONE_RANK, BLOCK,
+		"rows shrink; probe count", "a row that sees a key", CPA_FAULT_ONE_OP, BLOCK,
 		.touches = NULL},
 	{"stale-buffer", "F01",
 		"a block is attended before it has arrived, on what the buffer held before",
 		"TransformerEngine 1624, Cornstarch 70", "probe count",
-		"a block that comes from a peer", CPA_FAULT_ONE_RANK, BLOCK,
+		"a block that comes from a peer", CPA_FAULT_ONE_OP, BLOCK,
 		.touches = NULL},
 	{"lse-zero-start", "A07", "the accumulator of one rank starts at lse 0 instead of -inf",
 		"vLLM 49294; torch on a CPU returns lse 0 for a row without keys",
@@ -109,6 +109,22 @@ const char *cpa_fault_seen_in(int i)
 const char *cpa_fault_shows(int i)
 {
 	return cpa_fault_entry(i)->shows;
+}
+
+enum cpa_fault_scope cpa_fault_scope(int i)
+{
+	return cpa_fault_entry(i)->scope;
+}
+
+int cpa_fault_where_keys(int i)
+{
+	return cpa_fault_entry(i)->where;
+}
+
+bool cpa_fault_is_in_attention(int i)
+{
+	const struct cpa_fault_entry *entry = cpa_fault_entry(i);
+	return entry->class[0] != 'G' && entry->class[0] != 'H' && !entry->change;
 }
 
 int cpa_fault_find(const char *name)
