@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/diagnose_planted.h"
+
 /* Of the bound: a prediction has its own rounding, and so has the run. */
 static const double most_residual = 1.0;
 /* Of the squared error that must be gone: what is left is noise. */
@@ -72,6 +74,8 @@ static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis
 {
 	struct cpa_bound bound = bound_of(s, row, o, lse);
 
+	if (s->planted)
+		cpa_planted_loosen(s, row, &bound);
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],
 			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
@@ -199,27 +203,90 @@ static int count_ties(const struct cpa_finding *findings, int n)
 	return nties;
 }
 
+/* What a faulty run says as well as a recipe of its class is said by the one that knows more of
+ * the place. */
+static bool says_same(const struct cpa_finding *a, const struct cpa_finding *b, int *more)
+{
+	const int of_a[] = {a->rank, a->hop, a->block, a->head},
+		  of_b[] = {b->rank, b->hop, b->block, b->head};
+
+	*more = 0;
+	if (a->planted == b->planted || strcmp(a->class, b->class) != 0)
+		return false;
+	for (int i = 0; i < 4; i++) {
+		if (of_a[i] >= 0 && of_b[i] >= 0 && of_a[i] != of_b[i])
+			return false;
+		*more += (of_a[i] >= 0) - (of_b[i] >= 0);
+	}
+	return true;
+}
+
+static int drop_covered(struct cpa_finding *list, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		bool covered = false;
+
+		for (int k = 0, more; k < n && !covered; k++)
+			covered = k != i && says_same(&list[i], &list[k], &more) &&
+				  (more < 0 || (more == 0 && list[i].planted));
+		if (!covered)
+			list[kept++] = list[i];
+	}
+	return kept;
+}
+
+/* ---- all of them ---- */
+
+struct search {
+	struct cpa_suspect *s;
+	double *o;
+	struct cpa_finding *list;
+	int n;
+};
+
+static double try_planted(void *context, const struct cpa_hypothesis *it)
+{
+	static const int64_t none[CPA_NUNKNOWNS];
+	struct search *search = context;
+	struct fit fit;
+
+	if (fits(search->s, it, none, search->o, &fit))
+		note(search->s, it, none, &fit, next_place(search->list, &search->n));
+	else if (fit.residual <= most_residual)
+		return INFINITY; /* a wrong row is not touched, or nothing is explained */
+	return fit.residual;
+}
+
 enum cpa_status cpa_diagnose(struct cpa_suspect *s, struct cpa_finding **findings, int *n,
 	int *nties, struct cpa_error *error)
 {
-	double *o = malloc((size_t)s->problem->Dv * sizeof *o);
-	struct cpa_finding *list = cpa_arena_alloc(&s->arena, MAX_FINDINGS * sizeof *list);
-	int found = 0;
+	struct search search = {.s = s,
+		.o = malloc((size_t)s->problem->Dv * sizeof(double)),
+		.list = cpa_arena_alloc(&s->arena, MAX_FINDINGS * sizeof(struct cpa_finding))};
+	enum cpa_status status = CPA_OK;
 
-	if (!o || !list) {
-		free(o);
+	if (!search.o || !search.list) {
+		free(search.o);
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
 	}
 	for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
 		for (const struct cpa_hypothesis *it = tables[t]; it->class; it++)
-			try_hypothesis(s, it, o, list, &found);
-	free(o);
-	if (s->arena.failed)
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
-	qsort(list, (size_t)found, sizeof *list, compare_findings);
-	found = drop_repeated(list, found);
-	*findings = list;
-	*n = found;
-	*nties = count_ties(list, found);
+			try_hypothesis(s, it, search.o, search.list, &search.n);
+	status = cpa_planted_search(s, try_planted, &search, error);
+	free(search.o);
+	if (status == CPA_OK && s->arena.failed)
+		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
+	if (status != CPA_OK)
+		return status;
+	qsort(search.list, (size_t)search.n, sizeof *search.list, compare_findings);
+	search.n = drop_repeated(search.list, search.n);
+	int ntied = count_ties(search.list, search.n);
+	*nties = drop_covered(search.list, ntied);
+	memmove(search.list + *nties, search.list + ntied,
+		(size_t)(search.n - ntied) * sizeof *search.list);
+	*findings = search.list;
+	*n = search.n - ntied + *nties;
 	return CPA_OK;
 }

@@ -60,6 +60,8 @@ struct cpa_suspect {
 	double *smooth; /* k less the mean of each block; NULL until asked for */
 	struct cpa_turned *turned; /* of diagnose_positions.c, NULL until asked for */
 	struct cpa_own *own; /* of diagnose_inputs.c, likewise */
+	const struct cpa_planted *planted; /* the faulty run that is compared now, or NULL */
+	bool too_large; /* for faulty runs: recipes only */
 	double *spare; /* [2 D + Dv] likewise */
 	struct cpa_recording *recording;
 	int call; /* number of the call */
@@ -165,6 +167,7 @@ struct cpa_finding {
 			     right) */
 	double residual; /* largest |observed - predicted| over the bound */
 	int nrows; /* rows that it was compared on */
+	bool planted; /* predicted by a faulty run, not by a recipe */
 	char text[200]; /* "block 1 is merged by its base-2 lse" */
 };
 

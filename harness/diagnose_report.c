@@ -28,7 +28,8 @@ enum cpa_status cpa_diagnosis_make(const struct cpa_checked *checked,
 			status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
 		else {
 			memcpy(kept, findings, (size_t)n * sizeof *kept);
-			*made = (struct cpa_diagnosis){n, nties, kept, s.nrows, s.nwrong};
+			*made = (struct cpa_diagnosis){
+				n, nties, kept, s.nrows, s.nwrong, s.too_large};
 			*diagnosis = made;
 		}
 	}
@@ -54,6 +55,10 @@ void cpa_diagnosis_print(FILE *out, const struct cpa_diagnosis *d)
 			"rows are "
 			"wrong)\n",
 			d->nwrong, d->nrows);
+		if (d->too_large)
+			fputs("  (it is too large for whole runs with a fault to be compared; a "
+			      "recording of fewer\n  tokens or heads is looked at more "
+			      "closely)\n", out);
 		return;
 	}
 	fputs(d->nties == 1 ? "  the fault:\n"

@@ -12,6 +12,7 @@ struct cpa_diagnosis {
 	int n, nties;
 	const struct cpa_finding *findings; /* [n] best first */
 	int nrows, nwrong; /* sampled */
+	bool too_large; /* for faulty runs of it to be compared */
 };
 /* *diagnosis and what it points to are made in arena.  Call only where some rank is wrong. */
 enum cpa_status cpa_diagnosis_make(const struct cpa_checked *checked,

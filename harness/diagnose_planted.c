@@ -1,0 +1,399 @@
+/*
+ * diagnose_planted.c - faulty runs of the recorded configuration, each compared with what was
+ * recorded.
+ *
+ * They run in fp64, so that a prediction has no noise of its own, like those of the recipes.  Bounds
+ * are made for right rows; where a faulty one may round worse, the same run in the recorded dtype
+ * says by how much.
+ */
+#include "harness/diagnose_planted.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/diagnose_stage.h"
+
+/* Of one run.  A search is some hundred runs, a thorough one ten times as many; a faulty ATTEND is
+ * computed row by row in plain loops, so that a search of this size takes half a minute. */
+static const double most_flop = 5e9, most_flop_thorough = 5e8;
+/* In bounds: what a prediction differs less by from the right row is that row. */
+static const double untouched = 0.01;
+
+/* In bounds: rounding of a faulty run may explain this much. */
+static const double most_rounding = 1e3;
+
+struct cpa_planted {
+	struct cpa_suspect *s;
+	struct cpa_stage exact, rounded; /* in fp64, in the recorded dtype */
+	double *data[3]; /* of exact */
+	bool has_rounded; /* of the fault that is compared now */
+	int R;
+	bool thorough; /* small enough for single hops, blocks and heads of all ranks */
+	int worker; /* world rank that works on every wrong row, -1: there are several */
+	cpa_planted_visit *visit;
+	void *context;
+	bool explained; /* by some run of this configuration */
+};
+
+/* ---- inputs ---- */
+
+static bool widen(struct cpa_planted *p, int i, enum cpa_tensor tensor, const void *from)
+{
+	const struct cpa_problem *problem = p->s->problem;
+	int64_t n = problem->B * cpa_tensor_ntokens(problem, tensor) *
+		    (int64_t)(cpa_token_nbytes(problem, tensor) / cpa_dtype_nbytes(problem->dtype));
+	p->data[i] = malloc(((size_t)n + 1) * sizeof(double));
+	for (int64_t k = 0; p->data[i] && k < n; k++)
+		p->data[i][k] = cpa_load(problem->dtype, from, k);
+	return p->data[i];
+}
+
+static enum cpa_status init(struct cpa_planted *p, struct cpa_suspect *s, struct cpa_error *error)
+{
+	const struct cpa_tensors *x = &s->checked->tensors;
+	*p = (struct cpa_planted){.s = s};
+	p->exact.problem = p->rounded.problem = *s->problem;
+	p->exact.problem.dtype = CPA_DTYPE_FP64;
+	if (!widen(p, 0, CPA_TENSOR_Q, x->q) || !widen(p, 1, CPA_TENSOR_K, x->k) ||
+		!widen(p, 2, CPA_TENSOR_V, x->v))
+		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
+	p->exact.tensors = (struct cpa_tensors){
+		&p->exact.problem, p->data[0], p->data[1], p->data[2]};
+	p->rounded.tensors = (struct cpa_tensors){&p->rounded.problem, x->q, x->k, x->v};
+	enum cpa_status status = cpa_stage_init(&p->exact, s->nrows, error);
+	return status == CPA_OK ? cpa_stage_init(&p->rounded, s->nrows, error) : status;
+}
+
+static void fini(struct cpa_planted *p)
+{
+	for (int i = 0; i < 3; i++)
+		free(p->data[i]);
+	cpa_stage_fini(&p->exact);
+	cpa_stage_fini(&p->rounded);
+	p->s->planted = NULL;
+}
+
+/* ---- the configuration ---- */
+
+static bool knows_variant(const char *name, enum cpa_variant *variant)
+{
+	return name && cpa_variant_parse(name, variant);
+}
+
+static struct cpa_config config_of(
+	const struct cpa_planted *p, enum cpa_order order, int direction)
+{
+	const struct cpa_suspect *s = p->s;
+	const struct cpa_recorded_config *it = s->checked->call->config;
+	enum cpa_variant variant = CPA_VARIANT_UNIFIED_ANYTHING;
+	if (it)
+		(void)knows_variant(it->variant, &variant);
+	struct cpa_config config = cpa_config_default(variant, s->problem);
+	config.batch_degree = (int)s->N;
+	config.ring_degree = (int)s->R;
+	config.ulysses_degree = (int)s->U;
+	config.order = order;
+	config.direction = direction;
+	config.partials = CPA_PARTIALS_BLOCK;
+	if (!it)
+		return config;
+	if (it->rotate >= 0)
+		config.rotate = (enum cpa_rotate)it->rotate;
+	if (it->mesh && strcmp(it->mesh, "batch,ulysses,ring") == 0)
+		config.mesh = CPA_MESH_BATCH_ULYSSES_RING;
+	if (it->split >= 0 && it->split != CPA_SPLIT_GIVEN)
+		config.split = (enum cpa_split)it->split;
+	if (it->sizes && it->split == CPA_SPLIT_GIVEN) {
+		config.split = CPA_SPLIT_GIVEN;
+		config.sizes = it->sizes;
+		config.nsizes = (int)(s->R * s->U);
+	}
+	return config;
+}
+
+/* The tokens that a rank held are those that the plan gives it, in their order. */
+static bool is_shard(const struct cpa_held *held, const struct cpa_spans *tokens)
+{
+	int64_t n = cpa_spans_ntokens(tokens), at = 0;
+	for (int64_t i = 0; i < held->ntokens; i++) {
+		if (held->tokens[i] < 0)
+			continue; /* padding */
+		if (at == n || cpa_spans_token(tokens, at) != held->tokens[i])
+			return false;
+		at++;
+	}
+	return at == n;
+}
+
+static bool is_as_recorded(const struct cpa_planted *p)
+{
+	const struct cpa_call *call = p->s->checked->call;
+	const struct cpa_ranks *ranks = &p->exact.ranks;
+	if (ranks->W != call->world)
+		return false;
+	for (int i = 0; i < call->nheld; i++) {
+		const struct cpa_held *held = &call->held[i];
+		bool key = held->tensor[0] == 'k' || held->tensor[0] == 'v';
+		if (!is_shard(held, key ? &ranks->kv_shards[held->rank]
+					: &ranks->q_shards[held->rank]))
+			return false;
+	}
+	return true;
+}
+
+static int find_worker(const struct cpa_planted *p)
+{
+	int worker = -1;
+	for (int i = 0; i < p->s->nrows; i++) {
+		const struct cpa_suspect_row *row = &p->s->rows[i];
+		int of = row->wrong ? cpa_ranks_worker(&p->exact.ranks, row->b, row->t, row->h) : worker;
+		if (worker >= 0 && of != worker)
+			return -1;
+		worker = of;
+	}
+	return worker;
+}
+
+/* ---- what it predicts ---- */
+
+static bool differs(double x, double y, double bound)
+{
+	return x != y && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= untouched * bound);
+}
+
+static bool predict(struct cpa_suspect *s, struct cpa_suspect_row *row, const int64_t *unknown,
+	double *o, double *lse)
+{
+	const struct cpa_planted *p = s->planted;
+	int64_t at = row - s->rows, Dv = s->problem->Dv;
+	bool touched;
+	(void)unknown;
+	memcpy(o, p->exact.o + at * Dv, (size_t)Dv * sizeof *o);
+	*lse = p->exact.lse[at];
+	touched = differs(*lse, row->truth->lse, row->bound.lse);
+	for (int64_t d = 0; !touched && d < Dv; d++)
+		touched = differs(o[d], row->want[d],
+			row->bound.o_abs + row->bound.o_rel * fabs(row->want[d]));
+	return touched;
+}
+
+static void describe(const struct cpa_suspect *s, struct cpa_finding *finding)
+{
+	const struct cpa_planted *p = s->planted;
+	const struct cpa_plant_site *site = cpa_plant_site(p->exact.plant);
+	const struct {
+		const char *name;
+		int value;
+	} places[] = {{"rank", site->rank}, {"hop", site->hop}, {"block", site->block}};
+	size_t n = strlen(finding->text);
+	finding->rank = site->rank;
+	finding->hop = site->hop;
+	finding->block = site->block;
+	if (site->rank >= 0 && site->heads.end - site->heads.start == 1)
+		finding->head = (int)site->heads.start;
+	for (int i = 0; i < 3 && n < sizeof finding->text; i++) {
+		if (places[i].value < 0)
+			continue;
+		snprintf(finding->text + n, sizeof finding->text - n, "%s %s %d",
+			strchr(finding->text, ';') ? "," : ";", places[i].name,
+			places[i].value);
+		n = strlen(finding->text);
+	}
+	finding->planted = true;
+}
+
+/* Twice, as for right runs: this run and the recorded one may round in opposite ways. */
+void cpa_planted_loosen(const struct cpa_suspect *s, const struct cpa_suspect_row *row,
+	struct cpa_bound *bound)
+{
+	const struct cpa_planted *p = s->planted;
+	if (!p->has_rounded)
+		return;
+	int64_t at = row - s->rows, Dv = s->problem->Dv;
+	double lse = fabs(p->rounded.lse[at] - p->exact.lse[at]), o = 0.0;
+	for (int64_t d = at * Dv; d < (at + 1) * Dv; d++)
+		o = fmax(o, fabs(p->rounded.o[d] - p->exact.o[d]));
+	bound->o_abs += isfinite(o) ? 2.0 * o : 0.0;
+	bound->lse += isfinite(lse) ? 2.0 * lse : 0.0;
+}
+
+/* ---- one place ---- */
+
+/* Whether every wrong row is among those that the planted fault spoils. */
+static bool may_be_at(const struct cpa_planted *p, const struct cpa_plant_site *site)
+{
+	if (site->rank < 0)
+		return true;
+	for (int i = 0; i < p->s->nrows; i++) {
+		const struct cpa_suspect_row *row = &p->s->rows[i];
+		if (row->wrong && (row->h < site->heads.start || row->h >= site->heads.end ||
+					  row->b < site->batches.start ||
+					  row->b >= site->batches.end))
+			return false;
+	}
+	return true;
+}
+
+static enum cpa_status compare(struct cpa_planted *p, int fault,
+	const struct cpa_fault_where *where, int64_t place, struct cpa_error *error)
+{
+	struct cpa_hypothesis it = {.class = cpa_fault_class(fault),
+		.name = cpa_fault_summary(fault),
+		.probe = cpa_fault_shows(fault),
+		.predict = predict,
+		.describe = describe};
+	enum cpa_status s = CPA_OK;
+	p->s->planted = p;
+	double residual = p->visit(p->context, &it);
+	if (residual > 1.0 && residual <= most_rounding && cpa_stage_start(&p->rounded)) {
+		s = cpa_stage_plant(&p->rounded, fault, where, place, error);
+		p->has_rounded = s == CPA_OK && cpa_stage_run(&p->rounded, p->s);
+		if (p->has_rounded)
+			residual = p->visit(p->context, &it);
+		cpa_stage_clear(&p->rounded);
+		p->has_rounded = false;
+	}
+	p->explained |= residual <= 1.0;
+	return s;
+}
+
+static enum cpa_status try_place(struct cpa_planted *p, int fault,
+	const struct cpa_fault_where *where, int64_t place, struct cpa_error *error)
+{
+	enum cpa_status s = cpa_stage_plant(&p->exact, fault, where, place, error);
+	if (s == CPA_UNSUPPORTED)
+		return CPA_OK; /* it cannot be there */
+	if (s != CPA_OK)
+		return s;
+	if (may_be_at(p, cpa_plant_site(p->exact.plant)) && cpa_stage_start(&p->exact) &&
+		cpa_stage_run(&p->exact, p->s))
+		s = compare(p, fault, where, place, error);
+	cpa_stage_clear(&p->exact);
+	return s;
+}
+
+/* ---- the places of one fault ---- */
+
+static enum cpa_status try_values(struct cpa_planted *p, int fault,
+	const struct cpa_fault_where *where, int key, struct cpa_error *error)
+{
+	enum cpa_status s = CPA_OK;
+	int64_t n = key == CPA_WHERE_HEAD ? p->s->problem->Hq : p->R;
+	if (!(cpa_fault_where_keys(fault) & key) || n == 1)
+		return CPA_OK;
+	for (int i = 0; s == CPA_OK && i < n; i++) {
+		struct cpa_fault_where at = *where;
+		*(key == CPA_WHERE_HOP	   ? &at.hop
+			: key == CPA_WHERE_BLOCK ? &at.block
+						 : &at.head) = i;
+		s = try_place(p, fault, &at, 0, error);
+	}
+	return s;
+}
+
+static enum cpa_status try_where(struct cpa_planted *p, int fault,
+	const struct cpa_fault_where *where, struct cpa_error *error)
+{
+	static const int keys[] = {CPA_WHERE_HOP, CPA_WHERE_BLOCK, CPA_WHERE_HEAD};
+	enum cpa_status s = CPA_OK;
+	for (int i = 0; s == CPA_OK && i < 3; i++)
+		s = try_values(p, fault, where, keys[i], error);
+	return s;
+}
+
+static enum cpa_status try_rank(struct cpa_planted *p, int fault, int rank,
+	struct cpa_error *error)
+{
+	struct cpa_fault_where where = {rank, -1, -1, -1};
+	enum cpa_status s = CPA_OK;
+	int64_t n = 1;
+	if (!(cpa_fault_where_keys(fault) & CPA_WHERE_RANK))
+		return CPA_OK;
+	if (cpa_fault_scope(fault) == CPA_FAULT_ONE_OP)
+		n = cpa_stage_nplaces(&p->exact, fault, &where);
+	for (int64_t place = 0; s == CPA_OK && place < n; place++)
+		s = try_place(p, fault, &where, place, error);
+	if (s == CPA_OK && cpa_fault_scope(fault) != CPA_FAULT_ONE_OP)
+		s = try_where(p, fault, &where, error);
+	return s;
+}
+
+/* thorough: at single hops, blocks and heads of all ranks as well */
+static enum cpa_status try_fault(
+	struct cpa_planted *p, int fault, bool thorough, struct cpa_error *error)
+{
+	struct cpa_fault_where anywhere = {-1, -1, -1, -1};
+	enum cpa_status s = CPA_OK;
+	if (!cpa_fault_is_in_attention(fault))
+		return CPA_OK;
+	if (cpa_fault_scope(fault) == CPA_FAULT_EVERYWHERE)
+		s = thorough ? try_where(p, fault, &anywhere, error)
+			     : try_place(p, fault, &anywhere, 0, error);
+	if (s == CPA_OK && !thorough && p->worker >= 0)
+		s = try_rank(p, fault, p->worker, error);
+	return s;
+}
+
+static enum cpa_status try_config(
+	struct cpa_planted *p, const struct cpa_config *config, struct cpa_error *error)
+{
+	struct cpa_config exact = *config;
+	enum cpa_status s = CPA_OK;
+	exact.partial_dtype = CPA_DTYPE_FP64;
+	p->explained = false;
+	p->R = config->ring_degree;
+	/* Both are planned, so that both can be left. */
+	bool planned = cpa_stage_plan(&p->exact, &exact);
+	planned &= cpa_stage_plan(&p->rounded, config);
+	/* What cannot be planned here, or was not, is none of these. */
+	if (planned && is_as_recorded(p)) {
+		p->worker = find_worker(p);
+		for (int thorough = 0; thorough <= p->thorough && !p->explained; thorough++)
+			for (int i = 0; s == CPA_OK && cpa_fault_name(i); i++)
+				s = try_fault(p, i, thorough, error);
+	}
+	cpa_stage_leave(&p->exact);
+	cpa_stage_leave(&p->rounded);
+	return s;
+}
+
+static enum cpa_status try_orders(struct cpa_planted *p, struct cpa_error *error)
+{
+	const struct cpa_recorded_config *it = p->s->checked->call->config;
+	int known = it ? it->order : -1;
+	enum cpa_status s = CPA_OK;
+	for (int order = 0; s == CPA_OK && order <= CPA_ORDER_STRIPED; order++) {
+		if (known >= 0 && order != known)
+			continue;
+		for (int direction = 1; s == CPA_OK && direction >= -1; direction -= 2) {
+			if (direction < 0 && p->s->R < 3)
+				continue; /* the same blocks in the same order */
+			struct cpa_config config =
+				config_of(p, (enum cpa_order)order, direction);
+			s = try_config(p, &config, error);
+		}
+	}
+	return s;
+}
+
+enum cpa_status cpa_planted_search(struct cpa_suspect *s, cpa_planted_visit *visit,
+	void *context, struct cpa_error *error)
+{
+	const struct cpa_problem *problem = s->problem;
+	double nflop = 2.0 * (double)(problem->B * problem->Hq) * (double)problem->Sq *
+		       (double)problem->Skv * (double)(problem->D + problem->Dv);
+	struct cpa_planted p;
+	s->too_large = nflop > most_flop;
+	if (s->too_large || s->nwrong == 0)
+		return CPA_OK;
+	enum cpa_status status = init(&p, s, error);
+	p.visit = visit;
+	p.context = context;
+	p.thorough = nflop <= most_flop_thorough;
+	if (status == CPA_OK)
+		status = try_orders(&p, error);
+	fini(&p);
+	return status;
+}
