@@ -15,9 +15,9 @@
 
 #include "harness/diagnose_stage.h"
 
-/* Of one run.  A search is some hundred runs, a thorough one ten times as many; a faulty ATTEND is
- * computed row by row in plain loops, so that a search of this size takes half a minute. */
-static const double most_flop = 5e9, most_flop_thorough = 5e8;
+/* Of one run.  A search is some hundred runs, a thorough one ten times as many.  Of larger calls some heads
+ * are taken. */
+static const double most_flop_whole = 1e9, most_flop = 2.5e10, most_flop_thorough = 5e8;
 /* In bounds: what a prediction differs less by from the right row is that row. */
 static const double untouched = 0.01;
 
@@ -25,9 +25,9 @@ static const double untouched = 0.01;
 static const double most_rounding = 1e3;
 
 struct cpa_planted {
-	struct cpa_suspect *s;
+	struct cpa_suspect *s; /* its rows are those of the sample */
+	struct cpa_sample sample;
 	struct cpa_stage exact, rounded; /* in fp64, in the recorded dtype */
-	double *data[3]; /* of exact */
 	bool has_rounded; /* of the fault that is compared now */
 	int R;
 	bool thorough; /* small enough for single hops, blocks and heads of all ranks */
@@ -36,44 +36,6 @@ struct cpa_planted {
 	void *context;
 	bool explained; /* by some run of this configuration */
 };
-
-/* ---- inputs ---- */
-
-static bool widen(struct cpa_planted *p, int i, enum cpa_tensor tensor, const void *from)
-{
-	const struct cpa_problem *problem = p->s->problem;
-	int64_t n = problem->B * cpa_tensor_ntokens(problem, tensor) *
-		    (int64_t)(cpa_token_nbytes(problem, tensor) / cpa_dtype_nbytes(problem->dtype));
-	p->data[i] = malloc(((size_t)n + 1) * sizeof(double));
-	for (int64_t k = 0; p->data[i] && k < n; k++)
-		p->data[i][k] = cpa_load(problem->dtype, from, k);
-	return p->data[i];
-}
-
-static enum cpa_status init(struct cpa_planted *p, struct cpa_suspect *s, struct cpa_error *error)
-{
-	const struct cpa_tensors *x = &s->checked->tensors;
-	*p = (struct cpa_planted){.s = s};
-	p->exact.problem = p->rounded.problem = *s->problem;
-	p->exact.problem.dtype = CPA_DTYPE_FP64;
-	if (!widen(p, 0, CPA_TENSOR_Q, x->q) || !widen(p, 1, CPA_TENSOR_K, x->k) ||
-		!widen(p, 2, CPA_TENSOR_V, x->v))
-		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
-	p->exact.tensors = (struct cpa_tensors){
-		&p->exact.problem, p->data[0], p->data[1], p->data[2]};
-	p->rounded.tensors = (struct cpa_tensors){&p->rounded.problem, x->q, x->k, x->v};
-	enum cpa_status status = cpa_stage_init(&p->exact, s->nrows, error);
-	return status == CPA_OK ? cpa_stage_init(&p->rounded, s->nrows, error) : status;
-}
-
-static void fini(struct cpa_planted *p)
-{
-	for (int i = 0; i < 3; i++)
-		free(p->data[i]);
-	cpa_stage_fini(&p->exact);
-	cpa_stage_fini(&p->rounded);
-	p->s->planted = NULL;
-}
 
 /* ---- the configuration ---- */
 
@@ -90,7 +52,7 @@ static struct cpa_config config_of(
 	enum cpa_variant variant = CPA_VARIANT_UNIFIED_ANYTHING;
 	if (it)
 		(void)knows_variant(it->variant, &variant);
-	struct cpa_config config = cpa_config_default(variant, s->problem);
+	struct cpa_config config = cpa_config_default(variant, &p->sample.exact);
 	config.batch_degree = (int)s->N;
 	config.ring_degree = (int)s->R;
 	config.ulysses_degree = (int)s->U;
@@ -148,7 +110,9 @@ static int find_worker(const struct cpa_planted *p)
 	int worker = -1;
 	for (int i = 0; i < p->s->nrows; i++) {
 		const struct cpa_suspect_row *row = &p->s->rows[i];
-		int of = row->wrong ? cpa_ranks_worker(&p->exact.ranks, row->b, row->t, row->h) : worker;
+		int of = row->wrong ? cpa_ranks_worker(&p->exact.ranks, row->b, row->t,
+					      p->sample.place[row->h])
+				    : worker;
 		if (worker >= 0 && of != worker)
 			return -1;
 		worker = of;
@@ -192,7 +156,7 @@ static void describe(const struct cpa_suspect *s, struct cpa_finding *finding)
 	finding->hop = site->hop;
 	finding->block = site->block;
 	if (site->rank >= 0 && site->heads.end - site->heads.start == 1)
-		finding->head = (int)site->heads.start;
+		finding->head = (int)p->sample.head[site->heads.start];
 	for (int i = 0; i < 3 && n < sizeof finding->text; i++) {
 		if (places[i].value < 0)
 			continue;
@@ -221,14 +185,15 @@ void cpa_planted_loosen(const struct cpa_suspect *s, const struct cpa_suspect_ro
 
 /* ---- one place ---- */
 
-/* Whether every wrong row is among those that the planted fault spoils. */
+/* Whether every wrong row that is looked at is among those that the planted fault spoils. */
 static bool may_be_at(const struct cpa_planted *p, const struct cpa_plant_site *site)
 {
 	if (site->rank < 0)
 		return true;
 	for (int i = 0; i < p->s->nrows; i++) {
 		const struct cpa_suspect_row *row = &p->s->rows[i];
-		if (row->wrong && (row->h < site->heads.start || row->h >= site->heads.end ||
+		int h = p->sample.place[row->h];
+		if (row->wrong && (h < site->heads.start || h >= site->heads.end ||
 					  row->b < site->batches.start ||
 					  row->b >= site->batches.end))
 			return false;
@@ -247,7 +212,7 @@ static enum cpa_status compare(struct cpa_planted *p, int fault,
 	enum cpa_status s = CPA_OK;
 	p->s->planted = p;
 	double residual = p->visit(p->context, &it);
-	if (residual > 1.0 && residual <= most_rounding && cpa_stage_start(&p->rounded)) {
+	if (residual > 1.0 && residual <= most_rounding && cpa_stage_start(&p->rounded, p->s)) {
 		s = cpa_stage_plant(&p->rounded, fault, where, place, error);
 		p->has_rounded = s == CPA_OK && cpa_stage_run(&p->rounded, p->s);
 		if (p->has_rounded)
@@ -267,7 +232,7 @@ static enum cpa_status try_place(struct cpa_planted *p, int fault,
 		return CPA_OK; /* it cannot be there */
 	if (s != CPA_OK)
 		return s;
-	if (may_be_at(p, cpa_plant_site(p->exact.plant)) && cpa_stage_start(&p->exact) &&
+	if (may_be_at(p, cpa_plant_site(p->exact.plant)) && cpa_stage_start(&p->exact, p->s) &&
 		cpa_stage_run(&p->exact, p->s))
 		s = compare(p, fault, where, place, error);
 	cpa_stage_clear(&p->exact);
@@ -280,7 +245,7 @@ static enum cpa_status try_values(struct cpa_planted *p, int fault,
 	const struct cpa_fault_where *where, int key, struct cpa_error *error)
 {
 	enum cpa_status s = CPA_OK;
-	int64_t n = key == CPA_WHERE_HEAD ? p->s->problem->Hq : p->R;
+	int64_t n = key == CPA_WHERE_HEAD ? p->sample.exact.Hq : p->R;
 	if (!(cpa_fault_where_keys(fault) & key) || n == 1)
 		return CPA_OK;
 	for (int i = 0; s == CPA_OK && i < n; i++) {
@@ -364,7 +329,7 @@ static enum cpa_status try_orders(struct cpa_planted *p, struct cpa_error *error
 	const struct cpa_recorded_config *it = p->s->checked->call->config;
 	int known = it ? it->order : -1;
 	enum cpa_status s = CPA_OK;
-	for (int order = 0; s == CPA_OK && order <= CPA_ORDER_STRIPED; order++) {
+	for (int order = 0; s == CPA_OK && order <= CPA_ORDER_ZIGZAG_DOCUMENTS; order++) {
 		if (known >= 0 && order != known)
 			continue;
 		for (int direction = 1; s == CPA_OK && direction >= -1; direction -= 2) {
@@ -378,22 +343,53 @@ static enum cpa_status try_orders(struct cpa_planted *p, struct cpa_error *error
 	return s;
 }
 
+/* All heads, or some; CPA_UNSUPPORTED: those are too much too. */
+static enum cpa_status take_sample(
+	struct cpa_planted *p, const struct cpa_suspect *s, struct cpa_error *error)
+{
+	bool whole = cpa_sample_nflop(s->problem) <= most_flop_whole;
+	struct cpa_problem part = *s->problem;
+	part.Hq = s->U * (part.Hq / part.Hkv);
+	if (!whole && cpa_sample_nflop(&part) > most_flop)
+		return cpa_fail(error, CPA_UNSUPPORTED, "too large");
+	return cpa_sample_init(&p->sample, s, whole, error);
+}
+
+static void make_stages(struct cpa_planted *p)
+{
+	struct cpa_sample *x = &p->sample;
+	p->exact = (struct cpa_stage){
+		.problem = x->exact, .tensors = x->exact_tensors, .sample = x};
+	p->rounded = (struct cpa_stage){
+		.problem = x->rounded, .tensors = x->rounded_tensors, .sample = x};
+}
+
 enum cpa_status cpa_planted_search(struct cpa_suspect *s, cpa_planted_visit *visit,
 	void *context, struct cpa_error *error)
 {
-	const struct cpa_problem *problem = s->problem;
-	double nflop = 2.0 * (double)(problem->B * problem->Hq) * (double)problem->Sq *
-		       (double)problem->Skv * (double)(problem->D + problem->Dv);
-	struct cpa_planted p;
-	s->too_large = nflop > most_flop;
-	if (s->too_large || s->nwrong == 0)
+	struct cpa_suspect_row *rows = s->rows;
+	int nrows = s->nrows;
+	struct cpa_planted p = {.s = s, .visit = visit, .context = context};
+	if (s->nwrong == 0)
 		return CPA_OK;
-	enum cpa_status status = init(&p, s, error);
-	p.visit = visit;
-	p.context = context;
-	p.thorough = nflop <= most_flop_thorough;
-	if (status == CPA_OK)
-		status = try_orders(&p, error);
-	fini(&p);
-	return status;
+	enum cpa_status status = take_sample(&p, s, error);
+	if (status == CPA_OK) {
+		make_stages(&p);
+		s->rows = p.sample.rows;
+		s->nrows = p.sample.nrows;
+		p.thorough = cpa_sample_nflop(&p.sample.exact) <= most_flop_thorough;
+		status = cpa_stage_init(&p.exact, s->nrows, error);
+		if (status == CPA_OK)
+			status = cpa_stage_init(&p.rounded, s->nrows, error);
+		if (status == CPA_OK)
+			status = try_orders(&p, error);
+		cpa_stage_fini(&p.exact);
+		cpa_stage_fini(&p.rounded);
+	}
+	s->too_large = status == CPA_UNSUPPORTED;
+	cpa_sample_fini(&p.sample);
+	s->planted = NULL;
+	s->rows = rows;
+	s->nrows = nrows;
+	return s->too_large ? CPA_OK : status;
 }

@@ -11,7 +11,8 @@ enum cpa_status cpa_stage_init(struct cpa_stage *stage, int nrows, struct cpa_er
 	size_t n = (size_t)nrows + 1;
 	stage->o = malloc(n * (size_t)stage->problem.Dv * sizeof *stage->o);
 	stage->lse = malloc(n * sizeof *stage->lse);
-	if (!stage->o || !stage->lse)
+	stage->index = malloc(n * sizeof *stage->index);
+	if (!stage->o || !stage->lse || !stage->index)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a diagnosis");
 	return cpa_device_create("cpu", &stage->device, error);
 }
@@ -20,6 +21,7 @@ void cpa_stage_fini(struct cpa_stage *stage)
 {
 	free(stage->o);
 	free(stage->lse);
+	free(stage->index);
 	cpa_device_destroy(stage->device);
 }
 
@@ -61,12 +63,25 @@ static struct cpa_exec_hook hook_of(void *context, int rank)
 	return (struct cpa_exec_hook){before, after, context};
 }
 
-bool cpa_stage_start(struct cpa_stage *stage)
+static void find_rows(struct cpa_stage *stage, const struct cpa_suspect *s)
+{
+	for (int i = 0; i < s->nrows; i++) {
+		const struct cpa_spans *tokens = &stage->ranks.q_shards[s->rows[i].rank];
+		int64_t at = cpa_spans_ntokens(tokens) - 1;
+		while (at >= 0 && cpa_spans_token(tokens, at) != s->rows[i].t)
+			at--;
+		stage->index[i] = at;
+	}
+}
+
+bool cpa_stage_start(struct cpa_stage *stage, const struct cpa_suspect *s)
 {
 	struct cpa_error ignored;
-	if (!stage->started)
-		stage->started = cpa_ranks_start(&stage->ranks, stage->device, hook_of, stage,
-					 &ignored) == CPA_OK;
+	if (stage->started)
+		return true;
+	find_rows(stage, s);
+	stage->started = cpa_ranks_start(&stage->ranks, stage->device, hook_of, stage,
+				 &ignored) == CPA_OK;
 	return stage->started;
 }
 
@@ -89,7 +104,11 @@ enum cpa_status cpa_stage_plant(struct cpa_stage *stage, int fault,
 	const struct cpa_fault_where *where, int64_t place, struct cpa_error *error)
 {
 	struct cpa_plant_target target = target_of(stage);
-	return cpa_plant_create_at(fault, &target, where, place, &stage->plant, error);
+	enum cpa_status s =
+		cpa_plant_create_at(fault, &target, where, place, &stage->plant, error);
+	if (s == CPA_OK)
+		cpa_plant_set_wanted(stage->plant, stage->sample->wanted);
+	return s;
 }
 
 void cpa_stage_clear(struct cpa_stage *stage)
@@ -98,24 +117,21 @@ void cpa_stage_clear(struct cpa_stage *stage)
 	stage->plant = NULL;
 }
 
-/* The sampled rows out of what one rank returned: rows number i [dim], as double.
- *   staging [batches, tokens, heads, dim] of dtype */
-static void pick_rows(const struct cpa_suspect *s, int rank, const struct cpa_shard *shard,
-	enum cpa_dtype dtype, const void *staging, int64_t dim, double *rows)
+/* The sampled rows out of what one rank returned, which is staged, of dtype.
+ *   rows [nrows, dim] out */
+static void pick_rows(const struct cpa_suspect *s, const struct cpa_stage *stage, int rank,
+	const struct cpa_shard *shard, enum cpa_dtype dtype, int64_t dim, double *rows)
 {
-	int64_t n = cpa_spans_ntokens(shard->tokens), Hq = s->problem->Hq;
+	int64_t n = cpa_spans_ntokens(shard->tokens), Hq = stage->problem.Hq;
 	for (int i = 0; i < s->nrows; i++) {
 		const struct cpa_suspect_row *row = &s->rows[i];
-		int64_t at = 0, b = row->b - shard->batches.start;
-		if (row->rank != rank)
+		int64_t at = stage->index[i], b = row->b - shard->batches.start;
+		if (row->rank != rank || at < 0 || b < 0 || row->b >= shard->batches.end)
 			continue;
-		while (at < n && cpa_spans_token(shard->tokens, at) != row->t)
-			at++;
-		if (at == n || b < 0 || row->b >= shard->batches.end)
-			continue;
+		at = (b * n + at) * Hq + stage->sample->place[row->h];
 		for (int64_t d = 0; d < dim; d++)
 			rows[i * dim + d] =
-				cpa_load(dtype, staging, ((b * n + at) * Hq + row->h) * dim + d);
+				cpa_load(dtype, stage->ranks.staging, at * dim + d);
 	}
 }
 
@@ -132,10 +148,9 @@ static enum cpa_status fetch_rows(
 			status = cpa_ranks_fetch(
 				&stage->ranks, rank, tensors[i], &shard, &has, error);
 			if (status == CPA_OK && has)
-				pick_rows(s, rank, &shard,
+				pick_rows(s, stage, rank, &shard,
 					i == 0 ? p->dtype : cpa_problem_lse_dtype(p),
-					stage->ranks.staging, i == 0 ? p->Dv : 1,
-					i == 0 ? stage->o : stage->lse);
+					i == 0 ? p->Dv : 1, i == 0 ? stage->o : stage->lse);
 		}
 	return status;
 }

@@ -5,19 +5,21 @@
 #ifndef CPA_DIAGNOSE_STAGE_H
 #define CPA_DIAGNOSE_STAGE_H
 
-#include "harness/diagnose.h"
+#include "harness/diagnose_sample.h"
 #include "harness/fault.h"
 #include "harness/ranks.h"
 
-/* Zero it, and set problem and tensors.  Fini in any case. */
+/* Zero it, and set the first three.  Fini in any case. */
 struct cpa_stage {
 	struct cpa_problem problem;
 	struct cpa_tensors tensors;
+	const struct cpa_sample *sample;
 	struct cpa_device *device; /* its own: what a run takes at its peak is looked at */
 	struct cpa_ranks ranks;
 	bool started;
 	struct cpa_plant *plant; /* the one that runs */
-	double *o, *lse; /* [nrows, Dv] [nrows] of the rows that were sampled */
+	int64_t *index; /* [nrows] of each sampled row's token in its rank's shard, -1: not there */
+	double *o, *lse; /* [nrows, Dv] [nrows] of the sampled rows */
 };
 enum cpa_status cpa_stage_init(struct cpa_stage *stage, int nrows, struct cpa_error *error);
 void cpa_stage_fini(struct cpa_stage *stage);
@@ -26,7 +28,7 @@ void cpa_stage_fini(struct cpa_stage *stage);
 bool cpa_stage_plan(struct cpa_stage *stage, const struct cpa_config *config);
 void cpa_stage_leave(struct cpa_stage *stage);
 /* Makes the executors, once.  False: they cannot be made. */
-bool cpa_stage_start(struct cpa_stage *stage);
+bool cpa_stage_start(struct cpa_stage *stage, const struct cpa_suspect *s);
 
 int64_t cpa_stage_nplaces(
 	const struct cpa_stage *stage, int fault, const struct cpa_fault_where *where);

@@ -84,6 +84,9 @@ struct cpa_exec_hook cpa_plant_hook(struct cpa_plant *plant, int rank);
 /* Another run on other inputs (a probe): the wrong keys come from there. */
 void cpa_plant_set_inputs(
 	struct cpa_plant *plant, const struct cpa_problem *problem, struct cpa_inputs inputs);
+/* Of the query rows only those whose flag is set are looked at: of the others it may leave what no attention
+ * gives.   wanted [B, Sq], borrowed; NULL: all */
+void cpa_plant_set_wanted(struct cpa_plant *plant, const unsigned char *wanted);
 /* After a run: rows of o that this fault leaves in other places.  plant may be NULL. */
 struct cpa_ranks;
 enum cpa_status cpa_plant_move_outputs(

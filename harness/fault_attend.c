@@ -272,6 +272,13 @@ static void lse_of_previous(
 			lse[n] = attend_row(&y, n / x->nq / x->nh, n % x->nq, n / x->nq % x->nh, w);
 }
 
+static bool is_wanted(const struct cpa_spoil *x, int64_t b, int64_t i)
+{
+	const unsigned char *wanted = x->all_lse ? NULL : x->plant->wanted;
+	int64_t t = cpa_spans_token(&x->site.at->reads[0].content.tokens, i);
+	return !wanted || wanted[(x->batches.start + b) * x->problem.Sq + t];
+}
+
 static void attend_all(struct cpa_spoil *x, struct cpa_plant *plant, struct cpa_exec *exec)
 {
 	const struct cpa_op *op = x->site.at;
@@ -282,6 +289,9 @@ static void attend_all(struct cpa_spoil *x, struct cpa_plant *plant, struct cpa_
 		return;
 	for (int64_t n = 0; n < x->nb * x->nh * x->nq; n++) {
 		int64_t b = n / x->nq / x->nh, h = n / x->nq % x->nh, i = n % x->nq;
+		x->lse_all[n] = NAN;
+		if (!is_wanted(x, b, i))
+			continue; /* poison stays */
 		double value = attend_row(x, b, i, h, &w);
 		if (x->partial)
 			x->partial(x, b, i, h, w.o, &value);

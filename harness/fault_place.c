@@ -312,3 +312,8 @@ void cpa_plant_set_inputs(
 	plant->problem = problem;
 	drop_whole(plant);
 }
+
+void cpa_plant_set_wanted(struct cpa_plant *plant, const unsigned char *wanted)
+{
+	plant->wanted = plant->entry->source ? NULL : wanted; /* rows that move may come from any */
+}

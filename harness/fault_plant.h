@@ -125,6 +125,7 @@ struct cpa_plant {
 	struct cpa_plant_saved saved[2];
 	int nsaved;
 	double *whole[3];    /* q k v, all of them, when first needed */
+	const unsigned char *wanted; /* [B, Sq] rows that are looked at, NULL: all */
 	unsigned char *seen; /* [B, Sq, Hq] blocks with keys that were merged, or NULL */
 };
 
