@@ -82,7 +82,9 @@ static void init(struct cpa_spoil *x, struct cpa_plant *plant, const struct cpa_
 	x->kv_head = list_of(arena, x->nh, 0);
 	x->v_head = list_of(arena, x->nh, 0);
 	x->mask_head = list_of(arena, x->nh, x->heads.start);
+	x->q_batch = list_of(arena, x->nb, x->batches.start);
 	x->kv_batch = list_of(arena, x->nb, x->batches.start);
+	x->rule_batch = list_of(arena, x->nb, x->batches.start);
 	x->times = cpa_arena_alloc(arena, (size_t)(x->nk + 1) * sizeof *x->times);
 	x->lse_all = cpa_arena_alloc(
 		arena, (size_t)(x->nb * x->nh * x->nq + 1) * sizeof *x->lse_all);
@@ -160,7 +162,7 @@ static double score_of(const struct cpa_spoil *x, const double *q, struct cpa_ra
 		return -INFINITY;
 	if (p->rule.mask.kind != CPA_MASK_NONE)
 		mask = cpa_mask_value(
-			p, x->batches.start + b, x->mask_head[h], x->q_id[i], key);
+			p, x->rule_batch[b], x->mask_head[h], x->q_id[i], key);
 	if (mask == -INFINITY)
 		return mask;
 	const double *k = row_of(x, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h]);
@@ -172,7 +174,7 @@ static struct cpa_range seen_by(const struct cpa_spoil *x, int64_t b, int64_t i)
 	int64_t t = x->q_id[i];
 	return t < 0 || t >= x->problem.Sq
 		       ? (struct cpa_range){0, 0}
-		       : cpa_rule_row(&x->problem, x->batches.start + b, t);
+		       : cpa_rule_row(&x->problem, x->rule_batch[b], t);
 }
 
 static double attend_row(
@@ -183,7 +185,7 @@ static double attend_row(
 	if (x->q_from)
 		x->q_from(x, &item, &query, &head);
 	struct cpa_range seen = seen_by(x, b, i);
-	const double *q = turn(row_of(x, 0, x->batches.start + item, x->q_token[query],
+	const double *q = turn(row_of(x, 0, x->q_batch[item], x->q_token[query],
 				       x->heads.start + head),
 		x->problem.D, x->q_turn[i], w->q);
 	memset(w->o, 0, (size_t)Dv * sizeof *w->o);

@@ -53,7 +53,7 @@ struct cpa_spoil {
 	double *times;              /* [nk] how often the key counts */
 	int64_t *kv_head, *v_head;  /* [nh] key head of each query head; -1: zeros */
 	int64_t *mask_head;         /* [nh] head of the mask */
-	int64_t *kv_batch;          /* [nb] batch item of k and v */
+	int64_t *q_batch, *kv_batch, *rule_batch; /* [nb] batch item of q, of k and v, of the rule */
 	int64_t *k_turn, *q_turn;   /* [nk] [nq] positions that RoPE is off by */
 	double pads;                /* further keys of score 0 and value 0 */
 	bool keeps_lse_of_previous; /* lse is that of the block of the hop before */
@@ -103,6 +103,7 @@ extern const struct cpa_fault_entry cpa_faults_masks[];   /* C */
 extern const struct cpa_fault_entry cpa_faults_layout[];  /* D */
 extern const struct cpa_fault_entry cpa_faults_groups[];  /* E, F */
 extern const struct cpa_fault_entry cpa_faults_plans[];   /* G */
+extern const struct cpa_fault_entry cpa_faults_branches[]; /* H */
 const struct cpa_fault_entry *cpa_fault_entry(int i); /* NULL past the end */
 
 /* ---- a planted fault ------------------------------------------------------------------------ */

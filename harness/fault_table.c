@@ -73,7 +73,7 @@ const struct cpa_fault_entry cpa_faults_first[] = {
 
 static const struct cpa_fault_entry *const tables[] = {cpa_faults_first, cpa_faults_merging,
 	cpa_faults_lengths, cpa_faults_masks, cpa_faults_layout, cpa_faults_groups,
-	cpa_faults_plans};
+	cpa_faults_plans, cpa_faults_branches};
 enum { NTABLES = sizeof tables / sizeof tables[0], MAX_FAULTS = 128 };
 
 const struct cpa_fault_entry *cpa_fault_entry(int i)
