@@ -396,7 +396,6 @@ static enum cpa_status read_tensor(struct cpa_recording *recording, const struct
 	struct cpa_h5_array array;
 	enum cpa_status status;
 
-	reading->allowed = strcmp(tensor, "lse") == 0 ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE;
 	reading->bhsd = entry->bhsd;
 	status = cpa_recording_tensor(recording, entry, path, tensor, &array, &reading->shape, error);
 	if (status != CPA_OK)
@@ -414,7 +413,8 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
 	struct cpa_error *error)
 {
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(tensor, false)};
 	struct cpa_recording_entry *entry;
 	enum cpa_status status;
 
@@ -438,7 +438,8 @@ enum cpa_status cpa_recording_read_stored(struct cpa_recording *recording, int i
 {
 	struct cpa_recording_entry *entry = &recording->calls[i];
 	const struct cpa_recording_rope *it = *tensor == 'q' ? &entry->rope_q : &entry->rope_k;
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(tensor, false)};
 	const struct cpa_problem *p = &entry->call.problem;
 	int64_t S = *tensor == 'q' ? p->Sq : p->Skv;
 	struct cpa_span span = {0, S, S, 1};
@@ -456,7 +457,8 @@ enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, 
 {
 	struct cpa_span all = {0, held->ntokens, held->ntokens, 1};
 	struct cpa_spans tokens = {.at = &all, .n = held->ntokens > 0};
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(held->tensor, true)};
 	char path[CPA_H5_WHERE];
 
 	assert(i >= 0 && i < recording->ncalls);

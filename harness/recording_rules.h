@@ -118,8 +118,15 @@ enum cpa_status cpa_recording_number(struct cpa_recording *recording, const char
 enum cpa_status cpa_recording_choice(struct cpa_recording *recording, const char *path,
 	const char *attribute, const char *const *choices, int *choice, struct cpa_error *error);
 
-/* Which values an array may hold: finite ones, and -inf where it is said. */
-enum cpa_recording_values { CPA_VALUES_FINITE, CPA_VALUES_FINITE_OR_MINUS_INF };
+/* Which values an array may hold: finite ones, and -inf where it is said; what ranks returned may
+ * be anything, as it is there to be judged. */
+enum cpa_recording_values {
+	CPA_VALUES_FINITE,
+	CPA_VALUES_FINITE_OR_MINUS_INF,
+	CPA_VALUES_ANY
+};
+/* Of a tensor ("q", "o", "lse", ...): of a rank, or of the call itself. */
+enum cpa_recording_values cpa_recording_allowed(const char *tensor, bool of_rank);
 /* The first of n elements that is not allowed, or -1. */
 int64_t cpa_recording_first_bad(enum cpa_dtype dtype, const void *data, int64_t n,
 	enum cpa_recording_values allowed);
