@@ -213,12 +213,8 @@ static enum cpa_status reach(struct cpa_recording *recording, struct cpa_recordi
 enum cpa_status cpa_recording_call(struct cpa_recording *recording, int i, const struct cpa_call **call,
 	struct cpa_error *error)
 {
-	static const char opening[] = "because it has ";
-	static const char closing[] = ", which this version does not compute yet";
 	struct cpa_recording_entry *entry;
 	enum cpa_status status;
-	size_t room;
-	char *text;
 
 	assert(i >= 0 && i < recording->ncalls);
 	entry = &recording->calls[i];
@@ -226,14 +222,6 @@ enum cpa_status cpa_recording_call(struct cpa_recording *recording, int i, const
 	if (status != CPA_OK)
 		return status;
 	entry->call.notes = entry->notes.at;
-	if (entry->unsupported.n > 0 && !entry->call.unsupported) {
-		room = sizeof opening + entry->unsupported.n + sizeof closing;
-		text = cpa_arena_alloc(&recording->arena, room);
-		if (!text)
-			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-		snprintf(text, room, "%s%s%s", opening, entry->unsupported.at, closing);
-		entry->call.unsupported = text;
-	}
 	*call = &entry->call;
 	return CPA_OK;
 }

@@ -78,7 +78,6 @@ struct cpa_call {
 	const struct cpa_held *held; /* by rank, then in the order q k v o lse */
 	int64_t nevents;
 	const struct cpa_event *events; /* each rank's in its order of issue; NULL: none */
-	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
 };
 

@@ -1,7 +1,7 @@
 /*
  * recording_rules.h - private to recording*.c: an open recording and the rules of the format, cut over
  *   recording.c        opening, listing, reading shards
- *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
+ *   recording_call.c   one call: attributes and tensors, the problem
  *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
  *   recording_mask.c   the dense mask and the sink, which are read whole
  *   recording_guidance.c  branches along the batch
@@ -47,7 +47,7 @@ struct cpa_recording_entry {
 	struct cpa_call call;
 	struct cpa_held *held; /* what call.held points to */
 	struct cpa_recording_rope rope_q, rope_k;
-	struct cpa_recording_text unsupported, notes;
+	struct cpa_recording_text notes;
 };
 
 struct cpa_recording {
