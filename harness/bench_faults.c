@@ -3,7 +3,8 @@
  * it seen by verify, found by check in what the ranks returned, and named by diagnose?  And runs
  * without a fault: is none of them called wrong?
  *
- *   bench_faults [TRIALS [SEED [NAME]]]      TRIALS planted of each fault (6), or of one
+ *   bench_faults [TRIALS [SEED [NAME]]]      TRIALS planted of each fault (6), or of one and
+ *                                            no right runs
  *
  * Prints a table.  Exit status 1: a right run was called wrong, or verify passed what check found to
  * be beyond its bound.
@@ -61,7 +62,7 @@ static bool try_fault(int fault, int trials, const char *path, struct cpa_device
 		struct fault_trial d;
 		fault_trial_draw(&d, &state, cpa_fault_name(fault));
 		struct fault_outcome out = fault_trial_run(&d, path, device, &failed);
-		if (out.planted && out.found && !out.named && !out.tied && out.nfindings >= 0) {
+		if (out.planted && out.found && !out.named && !out.tied) {
 			printf("#   %s: ", out.nfindings ? "named otherwise" : "not named");
 			fault_trial_print(stdout, &d);
 		}
@@ -115,8 +116,7 @@ int main(int argc, char **argv)
 	close(fd);
 	printf("# planted: runs with the fault; seen: by verify; found: by check in what the ranks "
 	       "returned (transport\n# faults return nothing).  named, tied, other, missed: by "
-	       "diagnose, of those found that are finite;\n# named and tied have the right "
-	       "place\n");
+	       "diagnose, of those found;\n# named and tied have the right place\n");
 	printf("%-5s %-26s %7s %5s %6s %6s %5s %6s %7s\n", "class", "fault", "planted", "seen",
 		"found", "named", "tied", "other", "missed");
 	for (int i = 0; cpa_fault_name(i); i++) {
@@ -128,7 +128,8 @@ int main(int argc, char **argv)
 		add_row(&total, &row);
 	}
 	print_row("", "all", &total);
-	good &= try_right(trials * 40, path, device);
+	if (argc <= 3)
+		good &= try_right(trials * 40, path, device);
 	unlink(path);
 	cpa_device_destroy(device);
 	return good ? 0 : 1;

@@ -52,6 +52,8 @@ struct cpa_check_part {
 	int64_t nheld, njudged; /* rows (batch item, token, head) of o, or of lse where there is no o */
 	struct cpa_deviation o, lse;
 	struct cpa_wrong o_wrong, lse_wrong;
+	/* Of those the rows that hold a NaN or an infinity (of lse: NaN or +inf). */
+	struct cpa_wrong o_lost, lse_lost;
 	bool right;
 	/* Wrong, but right within the bounds of another arithmetic; CPA_NARITHMETICS: of none. */
 	enum cpa_arithmetic_name would_do;

@@ -127,8 +127,6 @@ enum cpa_status cpa_checked_init(struct cpa_checked *checked, struct cpa_recordi
 {
 	*checked = (struct cpa_checked){0};
 	enum cpa_status status = cpa_recording_call(recording, i, &checked->call, error);
-	if (status == CPA_OK && checked->call->unsupported)
-		status = cpa_fail(error, CPA_UNSUPPORTED, "%s", checked->call->unsupported);
 	if (status == CPA_OK)
 		status = read_inputs(checked, recording, i, error);
 	return status == CPA_OK ? make_truth(checked, rows, error) : status;

@@ -19,10 +19,11 @@ struct judging {
 	struct cpa_bound_run bound;
 	struct cpa_arena *arena;
 	struct cpa_deviation *worst;
-	struct cpa_wrong *wrong; /* NULL: only how far off is asked for */
+	struct cpa_wrong *wrong, *lost; /* NULL: only how far off is asked for */
 	double square, want_square;
 	int64_t njudged;
-	int64_t *bad; /* [ntokens] places in truth->tokens of wrong rows of one head */
+	/* [ntokens] places in truth->tokens of wrong rows of one head, and of those not finite */
+	int64_t *bad, *bad_lost;
 	double head_ratio; /* of the head so far */
 };
 
@@ -121,45 +122,68 @@ static int compare_places(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Neighbours among the judged tokens make one range. */
-static void list_wrong(struct judging *j, int64_t batch, int64_t head, int64_t nbad)
+/* Neighbours among the judged tokens make one range.   bad [nbad] is sorted */
+static void list_rows(const struct judging *j, int64_t batch, int64_t head, int64_t *bad,
+	int64_t nbad, struct cpa_wrong *wrong)
 {
 	const int64_t *tokens = j->checked->truth->tokens;
-	struct cpa_wrong *wrong = j->wrong;
 	struct cpa_wrong_head *it = &wrong->at[wrong->n];
-	qsort(j->bad, (size_t)nbad, sizeof *j->bad, compare_places);
+	if (nbad == 0)
+		return;
+	qsort(bad, (size_t)nbad, sizeof *bad, compare_places);
 	*it = (struct cpa_wrong_head){
 		.batch = batch, .head = head, .nrows = nbad, .ratio = j->head_ratio};
 	it->tokens = cpa_arena_alloc(j->arena, (size_t)nbad * sizeof *it->tokens);
 	if (!it->tokens)
 		return;
 	for (int64_t i = 0; i < nbad; i++) {
-		if (i == 0 || j->bad[i] > j->bad[i - 1] + 1)
-			it->tokens[it->ntokens++].start = tokens[j->bad[i]];
-		it->tokens[it->ntokens - 1].end = tokens[j->bad[i]] + 1;
+		if (i == 0 || bad[i] > bad[i - 1] + 1)
+			it->tokens[it->ntokens++].start = tokens[bad[i]];
+		it->tokens[it->ntokens - 1].end = tokens[bad[i]] + 1;
 	}
 	wrong->n++;
 	wrong->nrows += nbad;
+}
+
+/* -inf is the lse of a row that sees no key. */
+static bool is_lost(const double *got, int64_t dim, bool lse)
+{
+	for (int64_t d = 0; d < dim; d++)
+		if (!isfinite(got[d]) && !(lse && got[d] < 0.0))
+			return true;
+	return false;
 }
 
 static void judge_head(struct judging *j, const struct output *output, int64_t ib, int64_t ih)
 {
 	const struct cpa_held *held = &output->held;
 	const struct cpa_truth *truth = j->checked->truth;
-	int64_t b = held->batches[ib], h = held->heads[ih], nbad = 0;
+	int64_t b = held->batches[ib], h = held->heads[ih], nbad = 0, nlost = 0;
 	bool lse = held->tensor[0] == 'l';
 	j->head_ratio = 0.0;
 	for (int64_t it = 0; it < held->ntokens; it++) {
 		int64_t t = held->tokens[it], n = t < 0 ? -1 : j->checked->index[t];
 		const double *got = output->x +
 			((ib * held->ntokens + it) * held->nheads + ih) * held->dim;
-		if (n >= 0 &&
-			judge_row(j, got, held->dim, (b * truth->n + n) * truth->problem.Hq + h,
+		if (n < 0 ||
+			!judge_row(j, got, held->dim, (b * truth->n + n) * truth->problem.Hq + h,
 				(struct cpa_place){b, t, h, -1}, lse))
-			j->bad[nbad++] = n;
+			continue;
+		j->bad[nbad++] = n;
+		if (is_lost(got, held->dim, lse))
+			j->bad_lost[nlost++] = n;
 	}
-	if (j->wrong && nbad > 0)
-		list_wrong(j, b, h, nbad);
+	if (!j->wrong)
+		return;
+	list_rows(j, b, h, j->bad, nbad, j->wrong);
+	list_rows(j, b, h, j->bad_lost, nlost, j->lost);
+}
+
+static struct cpa_wrong list_of_heads(struct cpa_arena *arena, int64_t n)
+{
+	struct cpa_wrong list = {0};
+	list.at = cpa_arena_alloc(arena, ((size_t)n + 1) * sizeof *list.at);
+	return list;
 }
 
 static enum cpa_status judge_output(
@@ -176,11 +200,11 @@ static enum cpa_status judge_output(
 		.bound = NAN};
 	j->square = j->want_square = 0.0;
 	j->njudged = 0;
-	j->bad = malloc(((size_t)held->ntokens + 1) * sizeof *j->bad);
+	j->bad = malloc((2 * (size_t)held->ntokens + 1) * sizeof *j->bad);
+	j->bad_lost = j->bad ? j->bad + held->ntokens : NULL;
 	if (j->wrong) {
-		*j->wrong = (struct cpa_wrong){0};
-		j->wrong->at = cpa_arena_alloc(j->arena,
-			((size_t)(held->nbatches * held->nheads) + 1) * sizeof *j->wrong->at);
+		*j->wrong = list_of_heads(j->arena, held->nbatches * held->nheads);
+		*j->lost = list_of_heads(j->arena, held->nbatches * held->nheads);
 	}
 	if (!j->bad || j->arena->failed) {
 		free(j->bad);
@@ -196,6 +220,8 @@ static enum cpa_status judge_output(
 	j->worst->rel_l2 = j->njudged == 0 ? NAN
 		: j->square == 0.0	   ? 0.0
 					   : sqrt(j->square / j->want_square);
+	if (j->njudged > 0 && isnan(j->worst->rel_l2))
+		j->worst->rel_l2 = INFINITY;
 	return j->arena->failed ? cpa_fail(error, CPA_NO_MEMORY, "out of memory") : CPA_OK;
 }
 
@@ -301,9 +327,11 @@ static enum cpa_status judge_both(struct judging *j, const struct output outputs
 	enum cpa_status status = CPA_OK;
 	struct cpa_deviation *const worst[2] = {&part->o, &part->lse};
 	struct cpa_wrong *const wrong[2] = {&part->o_wrong, &part->lse_wrong};
+	struct cpa_wrong *const lost[2] = {&part->o_lost, &part->lse_lost};
 	for (int n = 0; n < 2 && status == CPA_OK; n++) {
 		j->worst = worst[n];
 		j->wrong = lists ? wrong[n] : NULL;
+		j->lost = lost[n];
 		if (!outputs[n].x)
 			continue;
 		status = judge_output(j, &outputs[n], error);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "harness/diagnose_report.h"
 #include "harness/result_parts.h"
@@ -70,21 +71,44 @@ static void put_heads(struct cpa_text *text, const struct cpa_wrong *wrong, int6
 	}
 }
 
-static void put_wrong(struct cpa_text *text, const char *name, const struct cpa_wrong *wrong,
-	const struct cpa_deviation *d, const struct cpa_check_part *part,
+/* "o is wrong in 3 of 8 rows (tokens 5-7; heads 0)" */
+static void put_rows(struct cpa_text *text, const char *name, const char *what,
+	const struct cpa_wrong *wrong, const struct cpa_check_part *part,
 	const struct cpa_problem *problem)
 {
-	cpa_text_put(text, "%s is wrong in %" PRId64 " of %" PRId64 " rows (", name, wrong->nrows,
-		part->njudged);
+	cpa_text_put(text, "%s is %s in %" PRId64 " of %" PRId64 " rows (", name, what,
+		wrong->nrows, part->njudged);
 	put_ranges(text, wrong);
 	cpa_text_put(text, "; ");
 	put_heads(text, wrong, problem->Hq);
-	cpa_text_put(text,
-		"), relative L2 %.3g, worst %.3g times its bound at batch %" PRId64
-		", token %" PRId64 ", head %" PRId64,
-		d->rel_l2, d->ratio, d->batch, d->token, d->head);
+	cpa_text_put(text, ")");
+}
+
+static void put_place(struct cpa_text *text, const struct cpa_deviation *d)
+{
+	cpa_text_put(text, " at batch %" PRId64 ", token %" PRId64 ", head %" PRId64, d->batch,
+		d->token, d->head);
 	if (d->dim >= 0)
 		cpa_text_put(text, ", dim %" PRId64, d->dim);
+}
+
+static void put_wrong(struct cpa_text *text, const char *name, const struct cpa_wrong *wrong,
+	const struct cpa_wrong *lost, const struct cpa_deviation *d,
+	const struct cpa_check_part *part, const struct cpa_problem *problem)
+{
+	if (lost->nrows > 0) {
+		put_rows(text, name, "NaN or infinite", lost, part, problem);
+		cpa_text_put(text, ", first");
+		put_place(text, d);
+		if (wrong->nrows == lost->nrows)
+			return;
+		cpa_text_put(text, ", and with these ");
+	}
+	put_rows(text, name, "wrong", wrong, part, problem);
+	if (lost->nrows > 0)
+		return;
+	cpa_text_put(text, ", relative L2 %.3g, worst %.3g times its bound", d->rel_l2, d->ratio);
+	put_place(text, d);
 	cpa_text_put(text, " (off by %.3g)", d->error);
 }
 
@@ -95,11 +119,12 @@ void cpa_check_reason(const struct cpa_check_part *part, const struct cpa_checke
 	const struct cpa_problem *problem = &checked->call->problem;
 
 	if (part->o_wrong.nrows > 0)
-		put_wrong(&w, "o", &part->o_wrong, &part->o, part, problem);
+		put_wrong(&w, "o", &part->o_wrong, &part->o_lost, &part->o, part, problem);
 	if (part->o_wrong.nrows > 0)
 		cpa_text_put(&w, "; ");
 	if (part->lse_wrong.nrows > 0)
-		put_wrong(&w, "lse", &part->lse_wrong, &part->lse, part, problem);
+		put_wrong(&w, "lse", &part->lse_wrong, &part->lse_lost, &part->lse, part,
+			problem);
 	else
 		cpa_text_put(&w, part->has_lse ? "lse is right" : "its lse is not recorded");
 	if (part->o_wrong.nrows == 0)
@@ -107,6 +132,21 @@ void cpa_check_reason(const struct cpa_check_part *part, const struct cpa_checke
 	if (part->would_do < CPA_NARITHMETICS)
 		cpa_text_put(&w, "; it is within the bounds of --arithmetic %s",
 			cpa_arithmetic_name(part->would_do));
+}
+
+void cpa_check_findings(
+	const struct cpa_diagnosis *diagnosis, char *classes, char *text, size_t size)
+{
+	struct cpa_text list = cpa_text_begin(classes, CPA_CHECK_CLASSES),
+			sentences = cpa_text_begin(text, size);
+
+	for (int i = 0; i < diagnosis->nties; i++) {
+		const struct cpa_finding *f = &diagnosis->findings[i];
+
+		if (!strstr(classes, f->class))
+			cpa_text_put(&list, "%s%s", i ? " " : "", f->class);
+		cpa_text_put(&sentences, "%s%s: %s", i ? "; or " : "", f->class, f->text);
+	}
 }
 
 /* ---- JSON ---- */
@@ -163,6 +203,11 @@ void cpa_check_put_json(struct cpa_json *json, const struct cpa_result *result)
 	cpa_json_object(json);
 	put_wrong_json(json, "o", &part->o_wrong);
 	put_wrong_json(json, "lse", &part->lse_wrong);
+	cpa_json_end_object(json);
+	cpa_json_key(json, "not_finite");
+	cpa_json_object(json);
+	put_wrong_json(json, "o", &part->o_lost);
+	put_wrong_json(json, "lse", &part->lse_lost);
 	cpa_json_end_object(json);
 	cpa_json_key(json, "would_do");
 	cpa_json_string(json,

@@ -173,10 +173,6 @@ static void list_call(struct cpa_recording *recording, int i)
 	}
 	cpa_problem_print(&call->problem, text, sizeof text);
 	printf("  %s\n", text);
-	if (call->unsupported) {
-		printf("      not in this version yet, ");
-		cpa_print_wrapped(stdout, call->unsupported, 31, 6);
-	}
 }
 
 static void list_recording(const char *path)

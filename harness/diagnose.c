@@ -18,7 +18,8 @@ static const double least_explained = 0.9;
 enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
-	cpa_hypotheses_partials, cpa_hypotheses_positions, cpa_hypotheses_inputs,
+	cpa_hypotheses_partials, cpa_hypotheses_empty, cpa_hypotheses_overflow,
+	cpa_hypotheses_positions, cpa_hypotheses_inputs,
 	cpa_hypotheses_lengths, cpa_hypotheses_chunks, cpa_hypotheses_order,
 	cpa_hypotheses_masks, cpa_hypotheses_readings, cpa_hypotheses_heads,
 	cpa_hypotheses_layout, cpa_hypotheses_groups, cpa_hypotheses_buffers,
@@ -32,12 +33,18 @@ struct fit {
 	bool touched; /* some wrong row is predicted otherwise than right */
 };
 
+/* Whether it comes out as the one or the other depends on how a merge is written. */
+static bool is_lost(double x)
+{
+	return isnan(x) || x == INFINITY;
+}
+
 /* How far apart, in bounds; of a row that sees nothing the bound is 0. */
 static double in_bounds(double x, double y, double bound)
 {
-	if (x == y)
+	if (x == y || (is_lost(x) && is_lost(y)))
 		return 0.0;
-	return isinf(x) || isinf(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
+	return !isfinite(x) || !isfinite(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
 }
 
 static void add_difference(
@@ -79,7 +86,7 @@ static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],
 			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
-	if (!isnan(row->lse))
+	if (row->has_lse)
 		add_difference(fit, row->lse, row->truth->lse, lse,
 			fmax(bound.lse, 0x1p-24 * fabs(lse)));
 	fit->nrows++;
@@ -168,7 +175,9 @@ static int compare_findings(const void *a, const void *b)
 {
 	const struct cpa_finding *x = a, *y = b;
 
-	return (x->residual > y->residual) - (x->residual < y->residual);
+	if (x->residual != y->residual)
+		return x->residual > y->residual ? 1 : -1;
+	return x->planted - y->planted; /* a recipe says more in words */
 }
 
 /* Of findings that say the same, by other values of what is unknown, the best stays. */

@@ -20,7 +20,8 @@ struct cpa_suspect_row {
 	int rank;
 	int64_t b, t, h;
 	double *o; /* [Dv] observed; NULL: not recorded */
-	double lse; /* observed; NaN: not recorded */
+	double lse; /* observed; NaN where it is not recorded */
+	bool has_lse;
 	const double *want; /* [Dv] of full attention */
 	const struct cpa_row *truth;
 	struct cpa_bound bound;
@@ -116,6 +117,7 @@ struct cpa_recipe_at {
 	int direction; /* +1: hop i works on block ring - i; -1: on ring + i */
 	double constant; /* free for what a recipe was fitted to */
 	double last_lse; /* of the partial before this one; NaN: there is none */
+	int njoined; /* partials before this one */
 };
 /* The block that hop number `hop` works on. */
 int cpa_recipe_block(const struct cpa_recipe_at *at, int hop);
@@ -145,6 +147,14 @@ struct cpa_recipe {
 	double (*partial)(const struct cpa_recipe_at *at, double lse, double *o);
 	/* Once a partial has joined: what becomes of the sum so far.  Right: nothing. */
 	void (*merged)(const struct cpa_recipe_at *at, double *lse, double *o);
+	/* Which ring rank works on the row.  Right: cpa_suspect_ring(). */
+	int (*ring)(const struct cpa_recipe_at *at);
+	/* Whether the block is passed over for this row.  Right: it makes no difference. */
+	bool (*passes)(const struct cpa_recipe_at *at);
+	/* The next partial joins what there is, in place of `merge`; of the first, at->njoined is
+	 * 0, and there are o = 0 and lse = -inf. */
+	void (*join)(const struct cpa_recipe_at *at, double *o, double *lse, const double *o_b,
+		double lse_b);
 	bool no_sink; /* the sink of the problem never joins */
 	/* Before the first block.  Right: o = 0, lse = -inf. */
 	double start_lse; /* used when has_start */
@@ -171,6 +181,9 @@ struct cpa_finding {
 	char text[200]; /* "block 1 is merged by its base-2 lse" */
 };
 
+/* ", on rank 2 alone" for an unknown that is 0 for all ranks, else 1 + the rank. */
+void cpa_finding_say_rank(struct cpa_finding *finding, int64_t unknown);
+
 struct cpa_hypothesis {
 	const char *class; /* of the fault dictionary */
 	const char *name; /* what it is, a sentence without a full stop */
@@ -193,6 +206,8 @@ struct cpa_hypothesis {
 /* Each table ends with a class of NULL. */
 extern const struct cpa_hypothesis cpa_hypotheses_merging[]; /* A */
 extern const struct cpa_hypothesis cpa_hypotheses_partials[]; /* A03, A08, A11, A12 */
+extern const struct cpa_hypothesis cpa_hypotheses_empty[]; /* A05, A06, B08 */
+extern const struct cpa_hypothesis cpa_hypotheses_overflow[]; /* A04 */
 extern const struct cpa_hypothesis cpa_hypotheses_lengths[]; /* B01 to B04, B08 */
 extern const struct cpa_hypothesis cpa_hypotheses_chunks[]; /* B05, B06 */
 extern const struct cpa_hypothesis cpa_hypotheses_order[]; /* B07, C01 to C08 */

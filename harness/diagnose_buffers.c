@@ -254,7 +254,7 @@ static bool looks_torn(struct cpa_suspect *s, struct cpa_recipe_at *at)
 		first += in * first_value(s, row, from) - out * first_value(s, row, j);
 	}
 	first /= sum;
-	if (!isnan(row->lse) && !(fabs(L + log(sum) - row->lse) <= 2.0 * row->bound.lse + 1e-6))
+	if (row->has_lse && !(fabs(L + log(sum) - row->lse) <= 2.0 * row->bound.lse + 1e-6))
 		return false;
 	return !row->o ||
 		fabs(first - row->o[0]) <=

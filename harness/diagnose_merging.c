@@ -19,7 +19,7 @@ static bool works_elsewhere(
 	return unknown > 0 && cpa_suspect_worker(s, row) != unknown - 1;
 }
 
-static void say_rank(struct cpa_finding *f, int64_t unknown)
+void cpa_finding_say_rank(struct cpa_finding *f, int64_t unknown)
 {
 	size_t n = strlen(f->text);
 
@@ -74,7 +74,7 @@ static void describe_base(const struct cpa_suspect *s, struct cpa_finding *f)
 	(void)s;
 	snprintf(f->text, sizeof f->text, "the lse of %s is %s", which[f->unknown[1]],
 		f->unknown[0] ? "natural, and read as base 2" : "in base 2, and read as natural");
-	say_rank(f, f->unknown[2]);
+	cpa_finding_say_rank(f, f->unknown[2]);
 }
 
 /* o is right, and what is returned as lse is in another base. */
@@ -99,7 +99,7 @@ static void describe_returned_base(const struct cpa_suspect *s, struct cpa_findi
 	(void)s;
 	snprintf(f->text, sizeof f->text, "the lse returned is %s",
 		f->unknown[0] ? "the natural one by ln 2" : "in base 2");
-	say_rank(f, f->unknown[1]);
+	cpa_finding_say_rank(f, f->unknown[1]);
 }
 
 /* ---- A02: the shift of a row is not taken back ---- */
@@ -228,7 +228,7 @@ static void describe_shift(const struct cpa_suspect *s, struct cpa_finding *f)
 		what[f->unknown[0]]);
 }
 
-/* ---- A07, A06: what the accumulator begins with, and what an empty block counts ---- */
+/* ---- A07: what the accumulator begins with ---- */
 
 static void rank_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
@@ -238,7 +238,7 @@ static void rank_unknowns(const struct cpa_suspect *s, int64_t *n)
 static void describe_rank(const struct cpa_suspect *s, struct cpa_finding *f)
 {
 	(void)s;
-	say_rank(f, f->unknown[0]);
+	cpa_finding_say_rank(f, f->unknown[0]);
 }
 
 static bool predict_zero_start(struct cpa_suspect *s, struct cpa_suspect_row *row,
@@ -251,92 +251,6 @@ static bool predict_zero_start(struct cpa_suspect *s, struct cpa_suspect_row *ro
 		return false;
 	cpa_recipe_run(&recipe, &at, o, lse);
 	return true;
-}
-
-/* Whether ring block r has no key that the row sees. */
-static bool is_empty(struct cpa_suspect *s, struct cpa_suspect_row *row, int64_t r)
-{
-	const double *scores = cpa_suspect_scores(s, row);
-
-	for (int64_t i = s->block_start[r]; scores && i < s->block_start[r + 1]; i++) {
-		int64_t j = s->block_keys[i];
-
-		if (cpa_suspect_masked(s, &s->problem->rule, scores[j], row->b, row->t, row->h,
-			    j) > -INFINITY)
-			return false;
-	}
-	return true;
-}
-
-/* The lse that each empty block seems to have had, from what the worst row has too much. */
-static bool fit_constant(struct cpa_suspect *s, double *constant)
-{
-	struct cpa_suspect_row *row = &s->rows[0];
-	double L = row->truth->lse, more = NAN, dot = 0.0, square = 0.0;
-	int64_t nempty = 0;
-
-	for (int64_t r = 0; r < s->R; r++)
-		nempty += is_empty(s, row, r);
-	for (int64_t d = 0; row->o && d < s->problem->Dv; d++) {
-		dot += row->o[d] * row->want[d];
-		square += row->want[d] * row->want[d];
-	}
-	if (!isnan(row->lse))
-		more = row->lse + log1p(-exp(L - row->lse));
-	else if (dot > 0.0 && square > dot)
-		more = L + log(square / dot - 1.0);
-	*constant = more - log((double)nempty);
-	return nempty > 0 && isfinite(*constant) && fabs(*constant) > 1e-3;
-}
-
-/* start_lse of the recipe is the constant that was fitted. */
-static double empty_counts(const struct cpa_recipe_at *at, double lse, double *o)
-{
-	const struct cpa_suspect *s = at->s;
-	const struct cpa_problem *p = s->problem;
-	double *v = s->work + p->Skv;
-	int64_t first = at->block < 0 ? 0 : s->block_start[at->block],
-		n = s->block_start[at->block + 1] - first;
-
-	if (lse > -INFINITY || n == 0)
-		return lse;
-	for (int64_t i = first; at->unknown[1] && i < first + n; i++) {
-		cpa_suspect_value(
-			s, at->row->b, s->block_keys[i], at->row->h / (p->Hq / p->Hkv), v);
-		for (int64_t d = 0; d < p->Dv; d++)
-			o[d] += v[d] / (double)n;
-	}
-	return at->unknown[0] == 0 ? 0.0 : at->unknown[0] == 1 ? log((double)n) : at->constant;
-}
-
-/* lse: 0, ln of the number of keys, fitted; o: zeros, the mean of the values. */
-static void empty_unknowns(const struct cpa_suspect *s, int64_t *n)
-{
-	(void)s;
-	n[0] = 3;
-	n[1] = 2;
-}
-
-static bool predict_empty(struct cpa_suspect *s, struct cpa_suspect_row *row,
-	const int64_t *unknown, double *o, double *lse)
-{
-	static const struct cpa_recipe recipe = {.partial = empty_counts};
-	struct cpa_recipe_at at = {.s = s, .row = row, .unknown = {unknown[0], unknown[1]}};
-
-	if (unknown[0] == 2 && !fit_constant(s, &at.constant))
-		return false;
-	cpa_recipe_run(&recipe, &at, o, lse);
-	return true;
-}
-
-static void describe_empty(const struct cpa_suspect *s, struct cpa_finding *f)
-{
-	static const char *const lse[] = {
-		"lse 0", "the lse of as many keys of score 0", "another finite lse"};
-
-	(void)s;
-	snprintf(f->text, sizeof f->text, "a block without visible keys comes with %s%s",
-		lse[f->unknown[0]], f->unknown[1] ? ", and the mean of its values" : "");
 }
 
 /* ---- A09: no merge ---- */
@@ -430,9 +344,6 @@ const struct cpa_hypothesis cpa_hypotheses_merging[] = {
 	{"A02", "the lse of each block lacks the mean of its keys, which was taken off k",
 		"keys constant in each block", is_narrow, NULL, predict_smooth, NULL, false,
 		false},
-	{"A06", "a block without keys has a finite lse in place of -inf",
-		"a row that sees no key of one block", has_ring, empty_unknowns, predict_empty,
-		describe_empty, false, false},
 	{"A07", "the accumulator starts at lse 0 in place of -inf", "one rank alone has it too",
 		NULL, rank_unknowns, predict_zero_start, describe_rank, false, false},
 	{"A09", "each block overwrites the one before", "V constant in each block", has_ring,

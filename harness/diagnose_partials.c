@@ -75,7 +75,7 @@ static void round_as_observed(struct cpa_suspect *s, const struct cpa_suspect_ro
 		other = true;
 		far |= !(off <= step * (size + most));
 	}
-	if (!isnan(row->lse) && fabs(*lse - row->lse) > row->bound.lse) {
+	if (row->has_lse && !(fabs(*lse - row->lse) <= row->bound.lse)) {
 		other = true;
 		far |= !(fabs(*lse - row->lse) <= step * fabs(*lse));
 	}
@@ -85,7 +85,7 @@ static void round_as_observed(struct cpa_suspect *s, const struct cpa_suspect_ro
 		return;
 	if (row->o)
 		memcpy(o, row->o, (size_t)s->problem->Dv * sizeof *o);
-	if (!isnan(row->lse))
+	if (row->has_lse)
 		*lse = row->lse;
 }
 

@@ -218,8 +218,9 @@ void cpa_recipe_run(
 	const struct cpa_problem *p = s->problem;
 	double *partial = s->work + p->Skv + p->Dv;
 	int nmerged = 0;
-	at->ring = cpa_suspect_ring(s, at->row);
+	at->ring = recipe->ring ? recipe->ring(at) : cpa_suspect_ring(s, at->row);
 	at->last_lse = NAN;
+	at->njoined = 0;
 	if (at->direction == 0)
 		at->direction = 1;
 	memset(o, 0, (size_t)p->Dv * sizeof *o);
@@ -231,10 +232,16 @@ void cpa_recipe_run(
 		int64_t end = s->block_start[at->block + 1];
 		if (hop < 0 && first == end)
 			continue; /* nothing is replicated */
+		if (recipe->passes && recipe->passes(at))
+			continue;
 		double own = attend_block(recipe, at, first, end, partial);
 		double lse_b = recipe->partial ? recipe->partial(at, own, partial) : own;
-		join(recipe, o, lse, partial, lse_b, p->Dv, &nmerged);
+		if (recipe->join)
+			recipe->join(at, o, lse, partial, lse_b);
+		else
+			join(recipe, o, lse, partial, lse_b, p->Dv, &nmerged);
 		at->last_lse = own;
+		at->njoined++;
 		if (recipe->merged)
 			recipe->merged(at, lse, o);
 	}

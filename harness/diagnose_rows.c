@@ -190,6 +190,14 @@ static int64_t find_row(
 	return (ib * held->ntokens + it) * held->nheads + ih;
 }
 
+/* What is NaN is as far off as can be. */
+static void note_ratio(struct cpa_suspect_row *row, double error, double bound)
+{
+	double ratio = error == 0.0 ? 0.0 : error / bound;
+	if (!(ratio <= row->ratio))
+		row->ratio = isnan(ratio) ? INFINITY : ratio;
+}
+
 /* How far the row is off, in o and lse; fills all but copies. */
 static void measure_row(struct cpa_suspect_row *row, const double *o, int64_t Dv)
 {
@@ -197,14 +205,10 @@ static void measure_row(struct cpa_suspect_row *row, const double *o, int64_t Dv
 	for (int64_t d = 0; o && d < Dv; d++) {
 		double allowed = row->bound.o_abs + row->bound.o_rel * fabs(row->want[d]);
 		double error = fabs(o[d] - row->want[d]);
-		double ratio = error == 0.0 ? 0.0 : error / allowed;
-		row->ratio = ratio > row->ratio ? ratio : row->ratio;
+		note_ratio(row, error, allowed);
 	}
-	if (!isnan(row->lse)) {
-		double error = cpa_lse_error(row->lse, row->truth->lse);
-		double ratio = error == 0.0 ? 0.0 : error / row->bound.lse;
-		row->ratio = ratio > row->ratio ? ratio : row->ratio;
-	}
+	if (row->has_lse)
+		note_ratio(row, cpa_lse_error(row->lse, row->truth->lse), row->bound.lse);
 	row->wrong = row->ratio > 1.0;
 }
 
@@ -243,7 +247,8 @@ static bool add_row(struct sampling *m, const struct returned *r, const struct c
 		.truth = &truth->rows[at],
 		.keys = cpa_rule_row(s->problem, b, t)};
 	int64_t lse = r->lse ? find_row(r->lse, b, t, h, it) : -1;
-	if (lse >= 0)
+	row->has_lse = lse >= 0;
+	if (row->has_lse)
 		row->lse = r->lse_data[lse];
 	cpa_bound_row(m->run, row->truth, truth->o_norm[at], &row->bound);
 	const double *o = r->o ? r->o_data + find_row(r->o, b, t, h, it) * Dv : NULL;
@@ -276,7 +281,7 @@ static enum cpa_status choose(struct sampling *m, const struct cpa_suspect_row *
 		if (o)
 			memcpy(row->o, o, (size_t)s->problem->Dv * sizeof *o);
 		s->nwrong += row->wrong;
-		s->has_lse |= !isnan(row->lse);
+		s->has_lse |= row->has_lse;
 	}
 	return CPA_OK;
 }

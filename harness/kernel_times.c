@@ -222,9 +222,9 @@ static enum cpa_status add_problem(
 static enum cpa_status write_files(
 	const struct cpa_kernel_list *list, const struct cpa_options *o, struct cpa_error *error)
 {
-	const char *const paths[2] = {o->json, o->csv};
+	const char *const paths[3] = {o->json, o->csv, o->junit};
 	enum cpa_status status = CPA_OK;
-	for (int i = 0; i < 2 && status == CPA_OK; i++) {
+	for (int i = 0; i < 3 && status == CPA_OK; i++) {
 		struct cpa_output output;
 		if (!paths[i])
 			continue;
@@ -233,8 +233,10 @@ static enum cpa_status write_files(
 			break;
 		if (i == 0)
 			cpa_kernel_list_json(output.file, list, o);
-		else
+		else if (i == 1)
 			cpa_kernel_list_csv(output.file, list);
+		else
+			cpa_kernel_list_junit(output.file, list);
 		status = cpa_output_commit(&output, error);
 	}
 	return status;
@@ -279,8 +281,7 @@ int cpa_bench_kernels(const struct cpa_options *options, struct cpa_device *devi
 		status = cpa_kernel_list_run(&list, &error);
 	if (status == CPA_OK)
 		status = write_files(&list, options, &error);
-	if (status == CPA_OK && !cpa_output_is_stdout(options->json) &&
-		!cpa_output_is_stdout(options->csv))
+	if (status == CPA_OK && !cpa_result_takes_stdout(options))
 		cpa_kernel_list_print(stdout, &list);
 	int exit_status = status == CPA_OK ? conclude(&list) : cpa_complain(&error);
 	cpa_kernel_list_fini(&list);

@@ -49,6 +49,8 @@ void cpa_kernel_list_print(FILE *out, const struct cpa_kernel_list *list);
 void cpa_kernel_list_json(
 	FILE *out, const struct cpa_kernel_list *list, const struct cpa_options *options);
 void cpa_kernel_list_csv(FILE *out, const struct cpa_kernel_list *list);
+/* A test case a kernel and problem, whose time is the median. */
+void cpa_kernel_list_junit(FILE *out, const struct cpa_kernel_list *list);
 
 /* The command; its exit status. */
 int cpa_bench_kernels(const struct cpa_options *options, struct cpa_device *device);

@@ -1,5 +1,5 @@
 /*
- * kernel_write.c - times of kernels: a table, JSON, CSV.
+ * kernel_write.c - times of kernels: a table, JSON, CSV, JUnit.
  */
 #include <math.h>
 #include <string.h>
@@ -143,4 +143,48 @@ void cpa_kernel_list_csv(FILE *out, const struct cpa_kernel_list *list)
 			put_field(out, values[v]);
 		fprintf(out, "%s\r\n", limit_name(t->against));
 	}
+}
+
+static void put_case(FILE *out, const struct cpa_kernel_time *t)
+{
+	static const char *const elements[] = {NULL, "failure", "skipped", "error"};
+	const char *element = elements[t->verdict];
+	char text[512];
+	print_shape(t, text, sizeof text);
+	fprintf(out, "    <testcase classname=\"%s\" name=\"", cpa_kernel_name(t->kernel.kind));
+	cpa_xml_text(out, text);
+	fprintf(out, "\" time=\"%.9f\"", element ? 0.0 : t->seconds.median);
+	if (!element) {
+		fputs("/>\n", out);
+		return;
+	}
+	fprintf(out, ">\n      <%s message=\"", element);
+	cpa_xml_text(out, t->reason);
+	fputs("\"/>\n    </testcase>\n", out);
+}
+
+void cpa_kernel_list_junit(FILE *out, const struct cpa_kernel_list *list)
+{
+	int n[4] = {0};
+	double seconds = 0.0;
+	for (int i = 0; i < list->n; i++) {
+		n[list->at[i].verdict]++;
+		seconds += list->at[i].verdict == CPA_VERDICT_RIGHT
+			? list->at[i].seconds.median
+			: 0.0;
+	}
+	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", out);
+	for (int i = 0; i < 2; i++) {
+		fprintf(out,
+			"%s tests=\"%d\" failures=\"%d\" errors=\"%d\" skipped=\"%d\"",
+			i ? "  <testsuite name=\"kernels\"" : "<testsuites name=\"cpattn bench\"",
+			list->n, n[CPA_VERDICT_WRONG], n[CPA_VERDICT_CANNOT_TELL],
+			n[CPA_VERDICT_UNSUPPORTED]);
+		if (i)
+			fprintf(out, " time=\"%.9f\"", seconds);
+		fputs(">\n", out);
+	}
+	for (int i = 0; i < list->n; i++)
+		put_case(out, &list->at[i]);
+	fputs("  </testsuite>\n</testsuites>\n", out);
 }

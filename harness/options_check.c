@@ -24,6 +24,7 @@ static enum cpa_status check_random(const struct cpa_options *o, bool fill_asked
 		: o->junit                 ? "--junit"
 		: o->csv                   ? "--csv"
 		: o->record                ? "--record"
+		: o->verbose               ? "--verbose"
 					   : NULL;
 
 	if (!other)
@@ -151,7 +152,15 @@ static enum cpa_status check_outputs(struct cpa_options *o, struct cpa_error *er
 			return cpa_fail(error, CPA_INVALID,
 				"--format dot and %s - both write to stdout; name a file",
 				names[i]);
+		if (paths[i] && strcmp(paths[i], "-") == 0 && o->has_print_ranks)
+			return cpa_fail(error, CPA_INVALID,
+				"--rank prints operations, and stdout holds what %s - writes; "
+				"name a file",
+				names[i]);
 	}
+	if (o->format == CPA_FORMAT_DOT && o->verbose)
+		return cpa_fail(error, CPA_INVALID,
+			"--format dot draws a schedule, and --verbose prints lines; leave one out");
 	return CPA_OK;
 }
 
@@ -210,17 +219,35 @@ static enum cpa_status check_report(const struct cpa_options *o, struct cpa_erro
 	return check_file_names(o, error);
 }
 
+/* What says how ranks work together; NULL: nothing does. */
+static const char *find_config(const struct cpa_options *o)
+{
+	return o->variants_asked                             ? "--variant"
+		: o->ranks_asked                             ? "--ranks"
+		: o->batch                                   ? "--batch"
+		: o->ring                                    ? "--ring"
+		: o->ulysses                                 ? "--ulysses"
+		: o->rotate != CPA_ROTATE_CHOICE_DEFAULT     ? "--rotate"
+		: o->has_split                               ? "--split"
+		: o->has_split_kv                            ? "--split-kv"
+		: o->order_auto || o->order != CPA_ORDER_CONTIGUOUS ? "--order"
+		: o->heads != CPA_HEADS_BALANCED             ? "--heads"
+		: o->direction < 0                           ? "--direction"
+		: o->has_partials                            ? "--partials"
+		: o->mesh != CPA_MESH_BATCH_RING_ULYSSES     ? "--mesh"
+		: o->guidance.nbranches                      ? "--guidance"
+							     : NULL;
+}
+
 /* Kernels alone have shapes of their own, and no ranks. */
 static enum cpa_status check_bench(const struct cpa_options *o, struct cpa_error *error)
 {
 	const char *other = o->nfiles > 0 ? o->files[0]
 		: o->has_dtype            ? "--dtype"
 		: o->call_glob            ? "--call"
-		: o->variants_asked       ? "--variant"
-		: o->ranks_asked          ? "--ranks"
 		: o->one_rank_threads     ? "--one-rank-threads"
 		: o->comm_asked           ? "--comm"
-					  : NULL;
+					  : find_config(o);
 
 	if (!o->kernels || !other)
 		return CPA_OK;

@@ -72,6 +72,14 @@ void cpa_plan_print_answers(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);
 /* The member "as" of a result; null where nobody was asked. */
 void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result);
+/* The same as fields of CSV, a comma in front of each: their names; those of a result, empty where
+ * nobody was asked. */
+void cpa_plan_answer_csv_names(FILE *out);
+void cpa_plan_answer_csv(FILE *out, const struct cpa_result *result);
+/* Inside of a JUnit test case: <properties> before its outcome, and one line as <system-out> behind
+ * it.  The outcome stays that of the plan. */
+void cpa_plan_answer_properties(FILE *out, const struct cpa_result *result);
+void cpa_plan_answer_output(FILE *out, const struct cpa_result *result);
 
 /* Graphviz: a cluster a rank, program order, waits, and messages.  schedules [n], any ranks. */
 void cpa_plan_print_dot(FILE *out, struct cpa_schedule *const *schedules, int n);

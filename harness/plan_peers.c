@@ -7,6 +7,7 @@
 #include "harness/peers.h"
 #include "harness/plan.h"
 #include "harness/plan_model.h"
+#include "harness/result_formats.h"
 #include "harness/result_parts.h"
 
 enum { INDENT = 6, MOST_MESHES = 8 };
@@ -102,23 +103,31 @@ static void print_own(FILE *out, const struct cpa_result *r)
 		print_part(out, "cpattn: ", r->reason);
 }
 
-static void print_answer(FILE *out, const struct cpa_result_list *list, int i, int end)
+/* "REFUSED, split hook: ValueError: text" */
+static void put_verdict(struct cpa_text *text, const struct cpa_peer_answer *as)
 {
 	static const char *const words[] = {
 		"accepted", "REFUSED", "accepted, and WRONG", "not known"};
+
+	cpa_text_put(text, "%s", words[as->verdict]);
+	if (as->fault)
+		cpa_text_put(text, " (class %s)", as->fault);
+	if (as->stage)
+		cpa_text_put(text, ", %s", as->stage);
+	if (as->error[0])
+		cpa_text_put(text, ": %s", as->error);
+}
+
+static void print_answer(FILE *out, const struct cpa_result_list *list, int i, int end)
+{
 	const struct cpa_result *r = &list->at[i];
 	char line[900];
 	struct cpa_text text = cpa_text_begin(line, sizeof line);
 
 	cpa_text_put(&text, "%s", cpa_variant_info(r->config.variant)->name);
 	put_meshes(&text, list, i, end);
-	cpa_text_put(&text, ": %s", words[r->as->verdict]);
-	if (r->as->fault)
-		cpa_text_put(&text, " (class %s)", r->as->fault);
-	if (r->as->stage)
-		cpa_text_put(&text, ", %s", r->as->stage);
-	if (r->as->error[0])
-		cpa_text_put(&text, ": %s", r->as->error);
+	cpa_text_put(&text, ": ");
+	put_verdict(&text, r->as);
 	fputs("  ", out);
 	cpa_print_wrapped(out, line, 2, INDENT);
 	print_part(out, "", r->as->why);
@@ -163,30 +172,83 @@ void cpa_plan_print_answers(
 
 /* ---- for programs --------------------------------------------------------------------- */
 
-static void put_text(struct cpa_json *json, const char *key, const char *text)
+enum { NFIELDS = 10 };
+static const char *const fields[NFIELDS] = {"system", "version", "backend", "verdict", "stage",
+	"error", "class", "why", "instead", "notes"};
+
+/* values [NFIELDS] out; NULL: it does not exist */
+static void list_values(const struct cpa_peer_answer *as, const char **values)
 {
-	cpa_json_put_string(json, key, text && text[0] ? text : NULL);
+	const char *const all[NFIELDS] = {as->peer->name, as->peer->version, as->backend,
+		cpa_peer_verdict_name(as->verdict), as->stage, as->error, as->fault, as->why,
+		as->instead, as->notes};
+
+	for (int i = 0; i < NFIELDS; i++)
+		values[i] = all[i] && all[i][0] ? all[i] : NULL;
 }
 
 void cpa_plan_put_answer(struct cpa_json *json, const struct cpa_result *result)
 {
-	const struct cpa_peer_answer *as = result->as;
+	const char *values[NFIELDS];
 
 	cpa_json_key(json, "as");
-	if (!as) {
+	if (!result->as) {
 		cpa_json_null(json);
 		return;
 	}
+	list_values(result->as, values);
 	cpa_json_object(json);
-	put_text(json, "system", as->peer->name);
-	put_text(json, "version", as->peer->version);
-	put_text(json, "backend", as->backend);
-	put_text(json, "verdict", cpa_peer_verdict_name(as->verdict));
-	put_text(json, "stage", as->stage);
-	put_text(json, "error", as->error);
-	put_text(json, "class", as->fault);
-	put_text(json, "why", as->why);
-	put_text(json, "instead", as->instead);
-	put_text(json, "notes", as->notes);
+	for (int i = 0; i < NFIELDS; i++)
+		cpa_json_put_string(json, fields[i], values[i]);
 	cpa_json_end_object(json);
+}
+
+void cpa_plan_answer_csv_names(FILE *out)
+{
+	for (int i = 0; i < NFIELDS; i++)
+		fprintf(out, ",as_%s", fields[i]);
+}
+
+void cpa_plan_answer_csv(FILE *out, const struct cpa_result *result)
+{
+	const char *values[NFIELDS] = {NULL};
+
+	if (result->as)
+		list_values(result->as, values);
+	for (int i = 0; i < NFIELDS; i++) {
+		fputc(',', out);
+		cpa_csv_field(out, values[i]);
+	}
+}
+
+void cpa_plan_answer_properties(FILE *out, const struct cpa_result *result)
+{
+	const char *values[NFIELDS];
+
+	if (!result->as)
+		return;
+	list_values(result->as, values);
+	fputs("      <properties>\n", out);
+	for (int i = 0; i < NFIELDS; i++) {
+		if (!values[i])
+			continue;
+		fprintf(out, "        <property name=\"as_%s\" value=\"", fields[i]);
+		cpa_xml_text(out, values[i]);
+		fputs("\"/>\n", out);
+	}
+	fputs("      </properties>\n", out);
+}
+
+void cpa_plan_answer_output(FILE *out, const struct cpa_result *result)
+{
+	char line[900];
+	struct cpa_text text = cpa_text_begin(line, sizeof line);
+
+	if (!result->as)
+		return;
+	cpa_text_put(&text, "as %s: ", result->as->peer->name);
+	put_verdict(&text, result->as);
+	fputs("      <system-out>", out);
+	cpa_xml_text(out, line);
+	fputs("</system-out>\n", out);
 }

@@ -46,10 +46,6 @@ static void read_target(struct cpa_plan_targets *targets, int i,
 		(options->has_dtype && convert(target, options->dtype, &error) != CPA_OK)) {
 		target->refused = CPA_VERDICT_CANNOT_TELL;
 		snprintf(target->reason, sizeof target->reason, "%s", error.text);
-	} else if (call->unsupported) {
-		target->refused = CPA_VERDICT_UNSUPPORTED;
-		snprintf(target->reason, sizeof target->reason, "unsupported, %.1000s",
-			call->unsupported);
 	}
 }
 

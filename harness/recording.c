@@ -213,12 +213,8 @@ static enum cpa_status reach(struct cpa_recording *recording, struct cpa_recordi
 enum cpa_status cpa_recording_call(struct cpa_recording *recording, int i, const struct cpa_call **call,
 	struct cpa_error *error)
 {
-	static const char opening[] = "because it has ";
-	static const char closing[] = ", which this version does not compute yet";
 	struct cpa_recording_entry *entry;
 	enum cpa_status status;
-	size_t room;
-	char *text;
 
 	assert(i >= 0 && i < recording->ncalls);
 	entry = &recording->calls[i];
@@ -226,14 +222,6 @@ enum cpa_status cpa_recording_call(struct cpa_recording *recording, int i, const
 	if (status != CPA_OK)
 		return status;
 	entry->call.notes = entry->notes.at;
-	if (entry->unsupported.n > 0 && !entry->call.unsupported) {
-		room = sizeof opening + entry->unsupported.n + sizeof closing;
-		text = cpa_arena_alloc(&recording->arena, room);
-		if (!text)
-			return cpa_fail(error, CPA_NO_MEMORY, "out of memory");
-		snprintf(text, room, "%s%s%s", opening, entry->unsupported.at, closing);
-		entry->call.unsupported = text;
-	}
 	*call = &entry->call;
 	return CPA_OK;
 }
@@ -396,7 +384,6 @@ static enum cpa_status read_tensor(struct cpa_recording *recording, const struct
 	struct cpa_h5_array array;
 	enum cpa_status status;
 
-	reading->allowed = strcmp(tensor, "lse") == 0 ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE;
 	reading->bhsd = entry->bhsd;
 	status = cpa_recording_tensor(recording, entry, path, tensor, &array, &reading->shape, error);
 	if (status != CPA_OK)
@@ -414,7 +401,8 @@ enum cpa_status cpa_recording_read(struct cpa_recording *recording, int i, const
 	struct cpa_range batches, const struct cpa_spans *tokens, enum cpa_dtype to, void *dst,
 	struct cpa_error *error)
 {
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(tensor, false)};
 	struct cpa_recording_entry *entry;
 	enum cpa_status status;
 
@@ -438,7 +426,8 @@ enum cpa_status cpa_recording_read_stored(struct cpa_recording *recording, int i
 {
 	struct cpa_recording_entry *entry = &recording->calls[i];
 	const struct cpa_recording_rope *it = *tensor == 'q' ? &entry->rope_q : &entry->rope_k;
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(tensor, false)};
 	const struct cpa_problem *p = &entry->call.problem;
 	int64_t S = *tensor == 'q' ? p->Sq : p->Skv;
 	struct cpa_span span = {0, S, S, 1};
@@ -456,7 +445,8 @@ enum cpa_status cpa_recording_read_held(struct cpa_recording *recording, int i, 
 {
 	struct cpa_span all = {0, held->ntokens, held->ntokens, 1};
 	struct cpa_spans tokens = {.at = &all, .n = held->ntokens > 0};
-	struct reading reading = {.to = to, .dst = dst};
+	struct reading reading = {
+		.to = to, .dst = dst, .allowed = cpa_recording_allowed(held->tensor, true)};
 	char path[CPA_H5_WHERE];
 
 	assert(i >= 0 && i < recording->ncalls);

@@ -2,9 +2,10 @@
  * recording.h - attention calls in HDF5 files.  The only user of hdf5.h is recording_hdf5.c.
  * Encodings: data/README.md.
  *
- * Everything in a file is untrusted: whatever is missing, misshapen, non-finite, dangling or unreadable
- * is refused as CPA_INVALID, with the path inside the file and what was expected, before any memory
- * that the file merely claims is allocated.
+ * Everything in a file is untrusted: whatever is missing, misshapen, non-finite (but for o and lse
+ * of ranks, which are there to be judged), dangling or unreadable is refused as CPA_INVALID, with the
+ * path inside the file and what was expected, before any memory that the file merely claims is
+ * allocated.
  */
 #ifndef CPA_RECORDING_H
 #define CPA_RECORDING_H
@@ -77,7 +78,6 @@ struct cpa_call {
 	const struct cpa_held *held; /* by rank, then in the order q k v o lse */
 	int64_t nevents;
 	const struct cpa_event *events; /* each rank's in its order of issue; NULL: none */
-	const char *unsupported;   /* NULL, or "because it has 2 segments (segments), ..." */
 	const char *notes;         /* unknown names that were ignored, "" when none */
 };
 

@@ -72,7 +72,7 @@ static enum cpa_status read_piece(
 	if (cpa_h5_read_box(&s->in, &box, s->buffer, &inner) != CPA_OK)
 		return cpa_fail(error, CPA_INVALID, "%.200s: %s", part->file, inner.text);
 	bad = cpa_recording_first_bad(s->in.dtype, s->buffer, p->nt * p->nh * s->D,
-		s->tensor == LSE ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE);
+		cpa_recording_allowed(cpa_part_tensor_name(s->tensor), !part->whole));
 	if (bad < 0)
 		return CPA_OK;
 	row_of(s, p, bad / s->D, &t, &h);

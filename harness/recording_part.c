@@ -418,11 +418,10 @@ static enum cpa_status say(struct cpa_recording *recording, struct cpa_recording
 		status = cpa_recording_sink_data(recording, entry, error);
 	if (status == CPA_OK && cpa_recording_has(&entry->links, "config"))
 		status = cpa_recording_config(recording, entry, part->world, error);
-	if (status == CPA_OK && (entry->call.has_positions || entry->unsupported.n > 0))
+	if (status == CPA_OK && entry->call.has_positions)
 		status = cpa_recording_refuse(error, entry->where,
-			"has %s, which merging does not carry; "
-			"record q and k as attention takes them",
-			entry->call.has_positions ? "positions" : entry->unsupported.at);
+			"has positions, which merging does not carry; "
+			"record q and k as attention takes them");
 	if (status == CPA_OK)
 		status = read_texts(recording, entry, part, error);
 	part->said = entry->call;

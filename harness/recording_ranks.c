@@ -256,8 +256,8 @@ static enum cpa_status judge_tensor(struct cpa_recording *recording, struct cpa_
 	else
 		status = judge_spans(recording, entry, rank, name, &shape, cover, error);
 	if (status == CPA_OK)
-		status = cpa_recording_scan(recording, &array,
-			lse ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE, error);
+		status = cpa_recording_scan(
+			recording, &array, cpa_recording_allowed(name, true), error);
 	cpa_h5_array_close(&array);
 	return status;
 }

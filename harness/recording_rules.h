@@ -1,7 +1,7 @@
 /*
  * recording_rules.h - private to recording*.c: an open recording and the rules of the format, cut over
  *   recording.c        opening, listing, reading shards
- *   recording_call.c   one call: attributes and tensors, the problem, what is not supported
+ *   recording_call.c   one call: attributes and tensors, the problem
  *   recording_keys.c   what decides which keys a query sees: lengths, documents, segments
  *   recording_mask.c   the dense mask and the sink, which are read whole
  *   recording_guidance.c  branches along the batch
@@ -47,7 +47,7 @@ struct cpa_recording_entry {
 	struct cpa_call call;
 	struct cpa_held *held; /* what call.held points to */
 	struct cpa_recording_rope rope_q, rope_k;
-	struct cpa_recording_text unsupported, notes;
+	struct cpa_recording_text notes;
 };
 
 struct cpa_recording {
@@ -118,8 +118,15 @@ enum cpa_status cpa_recording_number(struct cpa_recording *recording, const char
 enum cpa_status cpa_recording_choice(struct cpa_recording *recording, const char *path,
 	const char *attribute, const char *const *choices, int *choice, struct cpa_error *error);
 
-/* Which values an array may hold: finite ones, and -inf where it is said. */
-enum cpa_recording_values { CPA_VALUES_FINITE, CPA_VALUES_FINITE_OR_MINUS_INF };
+/* Which values an array may hold: finite ones, and -inf where it is said; what ranks returned may
+ * be anything, as it is there to be judged. */
+enum cpa_recording_values {
+	CPA_VALUES_FINITE,
+	CPA_VALUES_FINITE_OR_MINUS_INF,
+	CPA_VALUES_ANY
+};
+/* Of a tensor ("q", "o", "lse", ...): of a rank, or of the call itself. */
+enum cpa_recording_values cpa_recording_allowed(const char *tensor, bool of_rank);
 /* The first of n elements that is not allowed, or -1. */
 int64_t cpa_recording_first_bad(enum cpa_dtype dtype, const void *data, int64_t n,
 	enum cpa_recording_values allowed);

@@ -197,11 +197,22 @@ enum cpa_status cpa_recording_choice(struct cpa_recording *recording, const char
 	}                                                                                        \
 	return -1
 
+enum cpa_recording_values cpa_recording_allowed(const char *tensor, bool of_rank)
+{
+	bool o = strcmp(tensor, "o") == 0, lse = strcmp(tensor, "lse") == 0;
+
+	if (of_rank && (o || lse))
+		return CPA_VALUES_ANY;
+	return lse ? CPA_VALUES_FINITE_OR_MINUS_INF : CPA_VALUES_FINITE;
+}
+
 int64_t cpa_recording_first_bad(enum cpa_dtype dtype, const void *data, int64_t n,
 	enum cpa_recording_values allowed)
 {
 	bool inf_allowed = allowed == CPA_VALUES_FINITE_OR_MINUS_INF;
 
+	if (allowed == CPA_VALUES_ANY)
+		return -1;
 	switch (dtype) {
 	case CPA_DTYPE_FP64:
 		FIRST_BAD(uint64_t, UINT64_C(0x7ff) << 52, UINT64_C(0xfff) << 52);

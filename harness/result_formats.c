@@ -12,7 +12,14 @@
 #include "harness/commands.h"
 #include "harness/json.h"
 #include "harness/measure_write.h"
+#include "harness/plan.h"
 #include "harness/result_parts.h"
+
+/* The diagnosis of a call, which its first result has, is about its wrong ranks. */
+static bool is_explained(const struct cpa_result *r, const struct cpa_diagnosis *diagnosis)
+{
+	return diagnosis && r->part && r->part->rank >= 0 && r->verdict == CPA_VERDICT_WRONG;
+}
 
 /* ---- JUnit ------------------------------------------------------------------------------- */
 
@@ -58,7 +65,34 @@ static void put_call(FILE *out, const struct cpa_result *r)
 	put_xml(out, r->call ? r->call : r->file ? "" : "problem");
 }
 
-static void put_case(FILE *out, const struct cpa_result *r)
+/* Why it is no success, and how to see it again. */
+static void put_outcome(FILE *out, const struct cpa_result *r, const char *element)
+{
+	fprintf(out, "      <%s message=\"", element);
+	put_xml(out, r->reason);
+	if (r->reproduce) {
+		fputs("\">", out);
+		put_xml(out, r->reproduce);
+		fprintf(out, "</%s>\n", element);
+	} else {
+		fputs("\"/>\n", out);
+	}
+}
+
+/* One line behind the outcome. */
+static void put_finding(FILE *out, const struct cpa_diagnosis *diagnosis)
+{
+	char classes[CPA_CHECK_CLASSES], text[2000];
+
+	cpa_check_findings(diagnosis, classes, text, sizeof text);
+	fputs("      <system-out>", out);
+	put_xml(out, text[0] ? text : "none of the known classes explains it");
+	fputs("</system-out>\n", out);
+}
+
+/* diagnosis: of the call, NULL: none was asked for */
+static void put_case(
+	FILE *out, const struct cpa_result *r, const struct cpa_diagnosis *diagnosis)
 {
 	static const char *const elements[] = { NULL, "failure", "skipped", "error" };
 	const char *element = elements[r->verdict];
@@ -73,19 +107,17 @@ static void put_case(FILE *out, const struct cpa_result *r)
 	put_xml(out, text ? text : part);
 	free(text);
 	fprintf(out, "\" time=\"%.6f\"", isfinite(r->seconds) ? r->seconds : 0.0);
-	if (!element) {
+	if (!element && !r->as) {
 		fputs("/>\n", out);
 		return;
 	}
-	fprintf(out, ">\n      <%s message=\"", element);
-	put_xml(out, r->reason);
-	if (r->reproduce) {
-		fputs("\">", out);
-		put_xml(out, r->reproduce);
-		fprintf(out, "</%s>\n", element);
-	} else {
-		fputs("\"/>\n", out);
-	}
+	fputs(">\n", out);
+	cpa_plan_answer_properties(out, r);
+	if (element)
+		put_outcome(out, r, element);
+	cpa_plan_answer_output(out, r);
+	if (is_explained(r, diagnosis))
+		put_finding(out, diagnosis);
 	fputs("    </testcase>\n", out);
 }
 
@@ -103,7 +135,7 @@ static void put_suite(FILE *out, const struct cpa_result_list *list, int first, 
 		"\" tests=\"%d\" failures=\"%d\" errors=\"%d\" skipped=\"%d\" time=\"%.6f\">\n",
 		part.n, sum.wrong, sum.cannot_tell, sum.unsupported, seconds);
 	for (int i = first; i < end; i++)
-		put_case(out, &list->at[i]);
+		put_case(out, &list->at[i], list->at[first].diagnosis);
 	fputs("  </testsuite>\n", out);
 }
 
@@ -125,7 +157,7 @@ void cpa_result_write_junit(FILE *out, const struct cpa_result_list *list,
 
 /* ---- CSV --------------------------------------------------------------------------------- */
 
-static void put_text(FILE *out, const char *text)
+void cpa_csv_field(FILE *out, const char *text)
 {
 	bool quoted = text && strpbrk(text, ",\"\r\n");
 
@@ -136,7 +168,14 @@ static void put_text(FILE *out, const char *text)
 			fputc('"', out);
 		fputc(*text, out);
 	}
-	fputs(quoted ? "\"," : ",", out);
+	if (quoted)
+		fputc('"', out);
+}
+
+static void put_text(FILE *out, const char *text)
+{
+	cpa_csv_field(out, text);
+	fputc(',', out);
 }
 
 static void put_int(FILE *out, int64_t value, bool exists)
@@ -168,7 +207,11 @@ static void put_number(FILE *out, double value)
 static void put_deviation(FILE *out, const struct cpa_deviation *d)
 {
 	put_number(out, d->rel_l2);
-	put_number(out, d->error);
+	/* Of an element that is NaN the error is too; elsewhere NaN is what does not exist. */
+	if (isnan(d->error) && isinf(d->ratio))
+		fputs("nan,", out);
+	else
+		put_number(out, d->error);
 	put_number(out, d->bound);
 	put_number(out, d->ratio);
 	put_number(out, d->soft_ratio);
@@ -245,9 +288,24 @@ static void put_line(FILE *out, const struct cpa_result *r)
 	put_text(out, r->reason);
 }
 
+static void put_csv_finding(
+	FILE *out, const struct cpa_result *r, const struct cpa_diagnosis *diagnosis)
+{
+	char classes[CPA_CHECK_CLASSES] = "", text[2000] = "";
+
+	if (is_explained(r, diagnosis))
+		cpa_check_findings(diagnosis, classes, text, sizeof text);
+	fputc(',', out);
+	cpa_csv_field(out, classes);
+	fputc(',', out);
+	cpa_csv_field(out, text);
+}
+
 void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options)
 {
+	const struct cpa_diagnosis *diagnosis = NULL;
+
 	if (options->command == CPA_COMMAND_BENCH) {
 		cpa_measured_write_csv(out, list);
 		return;
@@ -260,8 +318,13 @@ void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 	      "head,lse_dim,"
 	      "probe_ratio,bytes_sent_total,bytes_sent_max,messages_total,peak_bytes_max,work_"
 	      "total,work_max,"
-	      "attended_total,seconds,proved,part,verdict,reason,reproduce\r\n",
+	      "attended_total,seconds,proved,part,verdict,reason,reproduce",
 		out);
+	if (options->as)
+		cpa_plan_answer_csv_names(out);
+	if (options->command == CPA_COMMAND_DIAGNOSE)
+		fputs(",finding_classes,finding", out);
+	fputs("\r\n", out);
 	for (int i = 0; i < list->n; i++) {
 		const char *reproduce = list->at[i].reproduce;
 
@@ -270,6 +333,13 @@ void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 		fputc('"', out);
 		for (; reproduce && *reproduce; reproduce++)
 			fprintf(out, *reproduce == '"' ? "\"%c" : "%c", *reproduce);
-		fputs("\"\r\n", out);
+		fputc('"', out);
+		if (options->as)
+			cpa_plan_answer_csv(out, &list->at[i]);
+		if (i == 0 || !cpa_result_same_call(&list->at[i - 1], &list->at[i]))
+			diagnosis = list->at[i].diagnosis;
+		if (options->command == CPA_COMMAND_DIAGNOSE)
+			put_csv_finding(out, &list->at[i], diagnosis);
+		fputs("\r\n", out);
 	}
 }

@@ -17,6 +17,8 @@ void cpa_result_write_csv(FILE *out, const struct cpa_result_list *list,
 /* Text inside of XML or HTML, between tags or in quotes: what has a meaning there is escaped, what may
  * not stand there becomes U+FFFD. */
 void cpa_xml_text(FILE *out, const char *text);
+/* One field; NULL: an empty one. */
+void cpa_csv_field(FILE *out, const char *text);
 /* One field and the comma behind it; NULL, `exists` false: an empty one. */
 void cpa_csv_text(FILE *out, const char *text);
 void cpa_csv_int(FILE *out, int64_t value, bool exists);

@@ -161,7 +161,12 @@ static void put_deviation_fields(struct cpa_json *json, const struct cpa_deviati
 	static const char *const names[] = { "batch", "token", "head", "dim" };
 
 	cpa_json_put_known(json, "rel_l2", d->rel_l2);
-	cpa_json_put_known(json, "error", d->error);
+	/* Of an element that is NaN the error is too; elsewhere NaN is what does not exist. */
+	cpa_json_key(json, "error");
+	if (isinf(d->ratio))
+		cpa_json_number(json, d->error);
+	else
+		cpa_json_known(json, d->error);
 	cpa_json_put_known(json, "bound", d->bound);
 	cpa_json_put_known(json, "ratio", d->ratio);
 	cpa_json_put_known(json, "soft_ratio", d->soft_ratio);

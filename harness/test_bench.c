@@ -193,6 +193,21 @@ static void kernels_of_a_problem_are_four(void **state)
 	says(run(BENCH "--kernels --json -"), 0, words);
 }
 
+static void kernels_are_test_cases_of_junit(void **state)
+{
+	static const char *const words[] = {
+		"<testsuites name=\"cpattn bench\" tests=\"4\" failures=\"0\" errors=\"0\" "
+		"skipped=\"0\">\n",
+		"  <testsuite name=\"kernels\" tests=\"4\"",
+		"    <testcase classname=\"attend\" name=\"S=32,H=4,D=16,dtype=fp32\" time=\"0.",
+		"    <testcase classname=\"transpose\"", "  </testsuite>\n</testsuites>\n", NULL};
+	const struct ran *ran = run(BENCH "--kernels --junit -");
+
+	(void)state;
+	says(ran, 0, words);
+	assert_int_equal(strncmp(ran->out, "<?xml", 5), 0); /* and nothing else */
+}
+
 /* Containers are often root and have fewer cores than ranks; memory that MPI keeps is no leak of
  * ours. */
 static void processes_are_ranks_and_one_of_them_prints(void **state)
@@ -228,6 +243,7 @@ int main(void)
 		cmocka_unit_test(what_was_refused_has_nulls),
 		cmocka_unit_test(a_mistake_is_status_2_and_one_sentence),
 		cmocka_unit_test(kernels_of_a_problem_are_four),
+		cmocka_unit_test(kernels_are_test_cases_of_junit),
 		cmocka_unit_test(processes_are_ranks_and_one_of_them_prints),
 	};
 

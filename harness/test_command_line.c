@@ -197,6 +197,18 @@ static const struct {
 	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --ring 4 "
 	  "--as diffusers --format json",
 		"\"as\": {\"system\": \"diffusers\", \"version\": \"58eb52c0, 2026-08-23\"" },
+	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --variant "
+	  "ring_anything --batch 1 --rotate p2p --as diffusers --backend native --csv -",
+		",reason,reproduce,as_system,as_version,as_backend,as_verdict,as_stage,as_error,"
+		"as_class,as_why,as_instead,as_notes\r\n" },
+	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --variant "
+	  "ring_anything --batch 1 --rotate p2p --as diffusers --backend native --csv -",
+		",right,,\"\",diffusers,\"58eb52c0, 2026-08-23\",native,refused," },
+	{ "$CPATTN plan --problem S=3969,text=512,H=24,D=128,dtype=bf16 --ranks 4 --variant "
+	  "ring_anything --batch 1 --rotate p2p --as diffusers --backend native --junit -",
+		"        <property name=\"as_verdict\" value=\"refused\"/>\n" },
+	{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as cache-dit --junit -",
+		"<system-out>as cache-dit: accepted</system-out>" },
 	{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as cache-dit",
 		"ulysses 1x1x4: accepted\n" },
 	{ "$CPATTN plan --problem S=64,H=8 --ranks 4 --variant ulysses --as diffusers "

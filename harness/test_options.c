@@ -70,6 +70,20 @@ static const struct bad bad_lines[] = {
 	{ BENCH "--kernels --ranks 4", "--kernels times single operations", "leave out --ranks" },
 	{ BENCH "--kernels --variant ring", "--kernels", "leave out --variant" },
 	{ BENCH "--kernels --comm fake", "--kernels", "leave out --comm" },
+	{ BENCH "--kernels --batch 1", "--kernels", "leave out --batch" },
+	{ BENCH "--kernels --ring 2", "--kernels", "leave out --ring" },
+	{ BENCH "--kernels --ulysses 2", "--kernels", "leave out --ulysses" },
+	{ BENCH "--kernels --rotate p2p", "--kernels", "leave out --rotate" },
+	{ BENCH "--kernels --split equal", "--kernels", "leave out --split" },
+	{ BENCH "--kernels --split-kv ceil", "--kernels", "leave out --split-kv" },
+	{ BENCH "--kernels --order auto", "--kernels", "leave out --order" },
+	{ BENCH "--kernels --order zigzag", "--kernels", "leave out --order" },
+	{ BENCH "--kernels --heads ceil", "--kernels", "leave out --heads" },
+	{ BENCH "--kernels --direction down", "--kernels", "leave out --direction" },
+	{ BENCH "--kernels --partials all", "--kernels", "leave out --partials" },
+	{ BENCH "--kernels --mesh batch,ulysses,ring", "--kernels", "leave out --mesh" },
+	{ "cpattn bench --problem B=2,S=8 --kernels --guidance 3", "--kernels",
+		"leave out --guidance" },
 	{ "cpattn bench --kernels x.h5", "--kernels", "leave out x.h5" },
 	{ BENCH "--interleavings 2", "bench takes no --interleavings (verify does)", "" },
 	{ BENCH "--fault hop-skipped", "bench takes no --fault", "" },
@@ -216,6 +230,12 @@ static const struct bad bad_lines[] = {
 	{ PLAN "--format yaml", "--format: unknown 'yaml'", "text, json or dot" },
 	{ PLAN "--format json --json a.json", "--format json is --json -", "a.json" },
 	{ PLAN "--format dot --csv -", "both write to stdout", "" },
+	{ PLAN "--format dot --verbose", "leave one out", "" },
+	{ PLAN "--rank 0 --json -", "--rank prints operations", "what --json - writes" },
+	{ PLAN "--rank 0 --format json", "--rank prints operations", "what --json - writes" },
+	{ PLAN "--rank 0 --csv -", "--rank prints operations", "what --csv - writes" },
+	{ PLAN "--rank 0 --junit -", "--rank prints operations", "name a file" },
+	{ "cpattn verify --random 3 --verbose", "--random makes its own", "leave out --verbose" },
 	{ PLAN "--best speed", "expected bytes, work or memory", "" },
 	{ PLAN "--rank 4096", "--rank: 4096 is outside 0 to 4095", "" },
 	{ "cpattn verify --problem S=64 --problem S=65", "--problem is given twice", "" },
@@ -332,12 +352,14 @@ static void every_option_reaches_its_field(void **state)
 	assert_int_equal(o.rotate, CPA_ROTATE_CHOICE_DIRECT);
 	assert_true(o.problem.rule.key_lengths[1] == 9 && o.problem.rule.sink[7] == 0.5);
 	cpa_options_fini(&o);
-	assert_int_equal(parse(PLAN "--format json --rank 0-2,5 --best work", copy, &o, &error),
+	assert_int_equal(parse(PLAN "--format json --best work", copy, &o, &error),
 		CPA_OK);
-	assert_true(o.format == CPA_FORMAT_JSON && strcmp(o.json, "-") == 0 &&
-		o.print_ranks.n == 4);
+	assert_true(o.format == CPA_FORMAT_JSON && strcmp(o.json, "-") == 0);
 	assert_string_equal(o.best, "work");
 	assert_false(o.problem.lse);
+	cpa_options_fini(&o);
+	assert_int_equal(parse(PLAN "--rank 0-2,5 --json a", copy, &o, &error), CPA_OK);
+	assert_true(o.print_ranks.n == 4 && o.format == CPA_FORMAT_TEXT);
 	cpa_options_fini(&o);
 }
 

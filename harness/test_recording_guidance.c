@@ -88,7 +88,6 @@ static void branches_and_scales_are_read(void **state)
 		struct cpa_recording *recording = make(&cases[i].w);
 		const struct cpa_call *call = good_call(recording, 0);
 
-		assert_null(call->unsupported);
 		assert_string_equal(call->notes, "");
 		assert_int_equal(call->guidance.nbranches, cases[i].guidance.nbranches);
 		assert_true(call->guidance.s == cases[i].guidance.s);

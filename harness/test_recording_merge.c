@@ -71,8 +71,6 @@ static const struct {
 	{"00_a.rank1.h5: /calls/00_a/ranks/1/v: token number 0 as stored",
 		"holds a NaN or an infinity", {2, {0, 1}}, {2, {2, 3}},
 		{1, 'v', NAN, false, false, false}},
-	{"ranks/1/lse: token number 0", "or -inf", {2, {0, 1}}, {2, {2, 3}},
-		{1, 'l', INFINITY, false, false, false}},
 	{"00_a.rank1.h5: rank 1 of /calls/00_a has another scale than rank 0",
 		"alike on all ranks", {2, {0, 1}}, {2, {2, 3}}, {1, 0, 0, true, false, false}},
 	{"no rank holds token 2 (batch item 0, head 0) of v", "", {2, {0, 1}}, {2, {2, 3}},
@@ -106,6 +104,66 @@ static void what_does_not_fit_is_refused_by_name(void **state)
 		expect_refusal(misfits[i].says, misfits[i].also);
 		clear(run);
 	}
+}
+
+/* What is to be judged is carried over as it is. */
+static void what_ranks_returned_may_be_anything(void **state)
+{
+	static const struct {
+		char tensor;
+		double value;
+	} cases[] = {{'o', NAN}, {'o', -INFINITY}, {'l', INFINITY}, {'l', NAN}};
+	const struct ids first = {2, {0, 1}}, second = {2, {2, 3}};
+
+	(void)state;
+	clear(directory);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct bend bend = {1, cases[i].tensor, cases[i].value, false, false, false};
+		struct cpa_recording *recording;
+		struct cpa_error error;
+		bool found = false;
+
+		write_part(&four, "00_a", 0, 2, &first, &first, NULL);
+		write_part(&four, "00_a", 1, 2, &second, &second, &bend);
+		if (merge(&error) != CPA_OK)
+			fail_msg("%s", error.text);
+		assert_int_equal(cpa_recording_open(out, &recording, &error), CPA_OK);
+		const struct cpa_call *call = good_call(recording, 0);
+		for (int n = 0; n < call->nheld; n++) {
+			double held[4 * 2 * 3];
+
+			if (call->held[n].rank != 1 ||
+				call->held[n].tensor[0] != cases[i].tensor)
+				continue;
+			assert_int_equal(cpa_recording_read_held(recording, 0, &call->held[n],
+						 CPA_DTYPE_FP64, held, &error),
+				CPA_OK);
+			found = isnan(cases[i].value) ? isnan(held[0])
+						      : held[0] == cases[i].value;
+			assert_true(isfinite(held[1]));
+		}
+		assert_true(found);
+		cpa_recording_close(recording);
+		clear(run);
+	}
+}
+
+/* A run on one rank is a call whose own o is that of one device. */
+static void one_device_must_be_finite(void **state)
+{
+	float q[4 * 2 * 3] = {0}, k[4 * 3] = {0}, o[4 * 2 * 3] = {0};
+	struct cpa_error error;
+	char name[100];
+
+	(void)state;
+	clear(directory);
+	o[7] = NAN;
+	snprintf(name, sizeof name, "%s/one.h5", run);
+	assert_int_equal(
+		cpa_recording_write(name, "00_a", &four, q, k, k, o, NULL, "a test", &error),
+		CPA_OK);
+	expect_refusal("/calls/00_a/o: token number 1 as stored", "holds a NaN or an infinity");
+	clear(run);
 }
 
 static void keys_on_several_ranks_must_be_the_same_bits(void **state)
@@ -154,6 +212,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tokens_dealt_to_ranks_at_random_come_together_again),
 		cmocka_unit_test(what_does_not_fit_is_refused_by_name),
+		cmocka_unit_test(what_ranks_returned_may_be_anything),
+		cmocka_unit_test(one_device_must_be_finite),
 		cmocka_unit_test(keys_on_several_ranks_must_be_the_same_bits),
 		cmocka_unit_test(ranks_that_are_missing_or_double_are_named),
 	};

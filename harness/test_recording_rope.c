@@ -147,7 +147,6 @@ static void q_and_k_are_turned_and_v_is_not(void **state)
 			fill(w.dtype, x.v);
 			recording = make(&w, &x);
 			assert_true(good_call(recording, 0)->has_positions);
-			assert_null(good_call(recording, 0)->unsupported);
 			assert_string_equal(good_call(recording, 0)->notes, "");
 			check(recording, "q", &w, SQ, HQ, D, positions, x.q);
 			check(recording, "k", &w, SKV, HKV, D, positions_kv, x.k);
