@@ -258,13 +258,15 @@ check: $(B)/cpattn $(B)/bench_faults
 		echo "$$*"; "$$@" || status=1; \
 	done; \
 	set -- $(B)/cpattn verify --random $(RANDOM_PROBLEMS); echo "$$*"; "$$@" || status=1; \
-	set -- $(B)/bench_faults $(FAULT_TRIALS); echo "$$*"; "$$@" || status=1; \
+	$(MAKE) -s check-faults || status=1; \
 	exit $$status
 
 # Every fault, planted in random problems: seen by verify, found by check, named by diagnose?
-check-faults: $(B)/bench_faults
+check-faults: $(B)/bench_faults $(B)/cpattn
 	$(needs_hdf5)
-	$(B)/bench_faults $(FAULT_TRIALS)
+	@status=0; OMP_WAIT_POLICY=passive $(B)/bench_faults --json $(B)/faults.json $(FAULT_TRIALS) || status=1; \
+	$(B)/cpattn report $(B)/faults.json --out $(B)/faults && \
+	echo "as a page: $(B)/faults/index.html"; exit $$status
 
 bench-verify: $(B)/bench_verify $(B)/cpattn
 	@OMP_WAIT_POLICY=passive $(B)/bench_verify $(B)/cpattn

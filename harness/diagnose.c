@@ -15,6 +15,9 @@ static const double most_residual = 1.0;
 /* Of the squared error that must be gone: what is left is noise. */
 static const double least_explained = 0.9;
 
+/* Differences below this share may be rounding. */
+static const double relative_rounding = 0.01;
+
 enum { MAX_FINDINGS = 256 };
 
 static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
@@ -29,6 +32,7 @@ static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
 struct fit {
 	double before, after; /* squares of observed - right, observed - predicted */
 	double residual;
+	double relative; /* likewise, over what was predicted or observed: of what is beyond bounds */
 	int nrows;
 	bool touched; /* some wrong row is predicted otherwise than right */
 };
@@ -57,6 +61,9 @@ static void add_difference(
 	fit->after += after * after;
 	if (!(after <= fit->residual))
 		fit->residual = isnan(after) ? INFINITY : after;
+	if (after > most_residual)
+		fit->relative = fmax(fit->relative, fabs(observed - predicted) /
+							    fmax(fabs(observed), fabs(predicted)));
 }
 
 /* As it is, where the prediction is the row itself. */
@@ -265,7 +272,8 @@ static double try_planted(void *context, const struct cpa_hypothesis *it)
 		note(search->s, it, none, &fit, next_place(search->list, &search->n));
 	else if (fit.residual <= most_residual)
 		return INFINITY; /* a wrong row is not touched, or nothing is explained */
-	return fit.residual;
+	/* Bounds of a row may be far below the rounding of what stands there. */
+	return fit.relative < relative_rounding ? fmin(fit.residual, 2.0) : fit.residual;
 }
 
 enum cpa_status cpa_diagnose(struct cpa_suspect *s, struct cpa_finding **findings, int *n,

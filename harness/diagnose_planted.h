@@ -12,7 +12,7 @@
 #include "harness/diagnose.h"
 
 /* The outputs of one faulty run; members of it need s->planted, which is set.  The residual: what is
- * above 1 refutes it. */
+ * above 1 refutes it, if rounding does not explain it. */
 typedef double cpa_planted_visit(void *context, const struct cpa_hypothesis *it);
 
 /*

@@ -36,6 +36,15 @@ struct cpa_reported_finding {
 	double explained, ties;
 };
 
+/* How often a planted fault was seen, found and named; class NULL: runs without one, of which `planted` is
+ * how many there were. */
+enum { CPA_REPORT_NVARIANTS = 6 };
+struct cpa_reported_fault {
+	const char *class, *name;
+	double planted, seen, found, named, tied, other, missed;
+	double of[CPA_REPORT_NVARIANTS][2]; /* of each variant: found, and named or tied */
+};
+
 /* One result.  Texts are NULL and numbers NaN (degrees 0) where the JSON has null or nothing. */
 struct cpa_reported {
 	const char *file, *call, *variant, *rotate, *order, *dtype, *device, *comm, *reason;
@@ -55,6 +64,7 @@ struct cpa_reported {
 	int proved; /* of plan; -1: nothing is said */
 	struct cpa_reported_finding *findings;
 	int nfindings;
+	const struct cpa_reported_fault *fault; /* of make check-faults; NULL */
 };
 
 /* A member that results lack, or have as another kind than expected. */

@@ -300,6 +300,8 @@ static void write_plot(struct cpa_page *page, const struct cpa_plots *plots, con
 static void write_figures(struct cpa_page *page, const struct cpa_report_run *run,
 	const struct cpa_plots *plots, const struct cpa_calls *calls)
 {
+	if (cpa_report_faults(page, run))
+		return;
 	cpa_report_parts(page, run, calls);
 	cpa_report_matrix(page, run, calls, -1);
 	for (int i = 0; calls->n > 1 && i < calls->n; i++)

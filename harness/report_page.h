@@ -71,6 +71,8 @@ void cpa_report_errors(
 	struct cpa_page *page, const struct cpa_report_run *run, const struct cpa_calls *calls);
 void cpa_report_amounts(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_balance(struct cpa_page *page, const struct cpa_report_run *run);
+/* False: it is no table of faults. */
+bool cpa_report_faults(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_times(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_shape(struct cpa_page *page, const struct cpa_report_run *run);
 void cpa_report_published(struct cpa_page *page, const struct cpa_report *report);

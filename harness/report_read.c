@@ -25,6 +25,7 @@ struct reader {
 #define CHECK (1u << CPA_COMMAND_CHECK | 1u << CPA_COMMAND_DIAGNOSE)
 #define BENCH (1u << CPA_COMMAND_BENCH)
 #define ALL (VERIFY | PLAN | CHECK | BENCH)
+#define FAULTS (1u << 31) /* make check-faults */
 
 /* ---- gaps ---- */
 
@@ -193,6 +194,45 @@ static void take_findings(struct reader *r, const struct cpa_place *at, struct c
 	}
 }
 
+static void take_variants(
+	struct reader *r, const struct cpa_place *at, struct cpa_reported_fault *fault)
+{
+	struct cpa_place variants =
+		take(r, at, "results/*/fault/variants", CPA_FIELD_OBJECT, FAULTS);
+
+	for (int v = 0; v < CPA_REPORT_NVARIANTS && variants.json; v++) {
+		struct cpa_series pair = take_series(r, &variants,
+			cpa_report_format(r->arena, "results/*/fault/variants/%s",
+				cpa_variant_info((enum cpa_variant)v)->name),
+			FAULTS);
+
+		for (int i = 0; i < 2 && pair.n == 2; i++)
+			fault->of[v][i] = pair.at[i];
+	}
+}
+
+static void take_fault(struct reader *r, const struct cpa_place *result, struct cpa_reported *x)
+{
+	struct cpa_place at = take(r, result, "results/*/fault", CPA_FIELD_OBJECT, 0);
+	struct cpa_reported_fault *fault =
+		at.json ? cpa_arena_alloc(r->arena, sizeof *fault) : NULL;
+
+	if (!fault)
+		return;
+	*fault = (struct cpa_reported_fault){
+		.class = take_text(r, &at, "results/*/fault/class", FAULTS),
+		.name = take_text(r, &at, "results/*/fault/name", FAULTS),
+		.planted = take_number(r, &at, "results/*/fault/planted", FAULTS),
+		.seen = take_number(r, &at, "results/*/fault/seen", FAULTS),
+		.found = take_number(r, &at, "results/*/fault/found", FAULTS),
+		.named = take_number(r, &at, "results/*/fault/named", FAULTS),
+		.tied = take_number(r, &at, "results/*/fault/tied", FAULTS),
+		.other = take_number(r, &at, "results/*/fault/other", FAULTS),
+		.missed = take_number(r, &at, "results/*/fault/missed", FAULTS)};
+	take_variants(r, &at, fault);
+	x->fault = fault;
+}
+
 static void take_times(struct reader *r, const struct cpa_place *at, struct cpa_reported *x)
 {
 	struct cpa_place phases = take(
@@ -215,6 +255,9 @@ static void take_times(struct reader *r, const struct cpa_place *at, struct cpa_
 
 static const char *orient(struct cpa_arena *arena, const struct cpa_reported *x)
 {
+	if (x->fault)
+		return cpa_report_format(arena, "%s %s", x->fault->class ? x->fault->class : "-",
+			x->fault->name ? x->fault->name : "");
 	if (x->kernel)
 		return cpa_report_format(arena, "%s %s", x->kernel, x->problem ? x->problem : "");
 	if (x->part >= 0)
@@ -313,6 +356,7 @@ static void take_result(struct reader *r, const struct cpa_place *at, struct cpa
 	else
 		x->run_seconds = take_number(r, at, "results/*/seconds", VERIFY);
 	take_findings(r, at, x);
+	take_fault(r, at, x);
 	x->label = orient(r->arena, x);
 	x->key = make_key(r, at, x);
 }
@@ -321,6 +365,8 @@ static void take_result(struct reader *r, const struct cpa_place *at, struct cpa
 
 static unsigned find_command(const char *name)
 {
+	if (name && strcmp(name, "faults") == 0)
+		return FAULTS;
 	for (int i = 0; name && cpa_command_info(i); i++)
 		if (strcmp(cpa_command_info(i)->name, name) == 0)
 			return 1u << cpa_command_info(i)->command;

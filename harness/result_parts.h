@@ -45,6 +45,8 @@ struct cpa_colours cpa_colours_for(FILE *out);
 void cpa_result_begin_json(struct cpa_json *json, FILE *out, const struct cpa_options *options,
 	const struct cpa_result_list *list);
 void cpa_result_end_json(struct cpa_json *json, const struct cpa_summary *sum);
+/* The member "machine" of it. */
+void cpa_result_put_machine(struct cpa_json *json);
 
 void cpa_result_print_summary(FILE *out, const struct cpa_result_list *list,
 	const struct cpa_options *options);

@@ -67,7 +67,7 @@ static bool find_cpu(char *name, size_t size)
 	return found;
 }
 
-static void put_machine(struct cpa_json *json)
+void cpa_result_put_machine(struct cpa_json *json)
 {
 	char cpu[200], os[3 * sizeof(((struct utsname *)0)->release)];
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -390,7 +390,7 @@ void cpa_result_begin_json(struct cpa_json *json, FILE *out, const struct cpa_op
 	cpa_json_put_string(json, "cpattn", cpa_version());
 	cpa_json_put_int(json, "format", 1);
 	cpa_json_put_string(json, "command", cpa_command_name(options->command));
-	put_machine(json);
+	cpa_result_put_machine(json);
 	put_options(json, options);
 	if (list && list->put_members)
 		list->put_members(json, list->context);

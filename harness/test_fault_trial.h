@@ -19,7 +19,7 @@
 /* A command line of cpattn verify as text; argv points into the rest. */
 struct fault_trial {
 	char problem[400], number[4][24];
-	const char *argv[32];
+	const char *argv[32], *variant; /* the latter is among the former */
 	int argc;
 };
 
@@ -132,7 +132,8 @@ static inline void fault_trial_draw(struct fault_trial *d, uint64_t *state, cons
 		snprintf(d->problem, sizeof d->problem, "B=3,S=%d,H=8,D=16,dtype=fp32", S);
 	add(d, "cpattn", "verify");
 	add(d, "--problem", d->problem);
-	add(d, "--variant", names[R > 1 && U > 1 ? 0 : R > 1 ? 1 : 2]);
+	d->variant = names[R > 1 && U > 1 ? 0 : R > 1 ? 1 : 2];
+	add(d, "--variant", d->variant);
 	snprintf(d->number[0], sizeof d->number[0], "%d", R);
 	snprintf(d->number[1], sizeof d->number[1], "%d", U);
 	snprintf(d->number[2], sizeof d->number[2], "%d", 1 + draw(state, 1000000));

@@ -304,6 +304,67 @@ static void junit_counts_each_verdict_once(void **state)
 	forget(&m);
 }
 
+/* ---- planted faults ---- */
+
+#define FAULT(verdict, class, name, counts, variants)                                            \
+	"{\"verdict\": \"" verdict "\", \"reason\": null, \"fault\": {\"class\": " class               \
+	", \"name\": \"" name "\", " counts ", \"variants\": {" variants "}}}"
+#define COUNTS(found, named, tied, other)                                                        \
+	"\"planted\": 40, \"seen\": 39, \"found\": " found ", \"named\": " named                       \
+	", \"tied\": " tied ", \"other\": " other ", \"missed\": 2"
+
+static const char faults[] = HEAD("faults") FAULT("right", "\"A01\"", "lse-base-2",
+	COUNTS("38", "30", "6", "0"), "\"ring\": [20, 19], \"unified\": [18, 17]") ", "
+	FAULT("wrong", "\"D05\"", "heads-rotated", COUNTS("37", "20", "4", "11"), "") ", "
+	FAULT("right", "null", "none", COUNTS("0", "0", "0", "0"), "") TAIL;
+
+static void a_table_of_planted_faults_is_read_and_shown(void **state)
+{
+	struct made m;
+	const struct cpa_reported_fault *f;
+
+	(void)state;
+	make(&m, faults, NULL);
+	assert_int_equal(m.runs[0].n, 3);
+	f = m.runs[0].results[0].fault;
+	assert_non_null(f);
+	assert_string_equal(m.runs[0].results[0].label, "A01 lse-base-2");
+	assert_true(f->planted == 40 && f->seen == 39 && f->found == 38 && f->named == 30 &&
+		    f->tied == 6 && f->other == 0 && f->missed == 2);
+	assert_true(f->of[CPA_VARIANT_RING][0] == 20 && f->of[CPA_VARIANT_UNIFIED][1] == 17);
+	assert_null(m.runs[0].results[2].fault->class);
+	write_html(&m);
+	assert_well_formed(m.text);
+	assert_has(m.text, "Of 75 runs that check found wrong, diagnose named the fault in 50");
+	assert_has(m.text, "named another in 11");
+	assert_has(m.text, "Of 40 runs without a fault, 39 were called wrong");
+	assert_has(m.text, "heads-rotated");
+	assert_has(m.text, "19 of 20");
+	free(m.text);
+	write_markdown(&m);
+	assert_has(m.text, "| A01 |");
+	assert_has(m.text, "19 of 20");
+	forget(&m);
+}
+
+static void what_a_table_of_faults_lacks_is_named(void **state)
+{
+	struct made m;
+
+	(void)state;
+	make(&m,
+		HEAD("faults") "{\"verdict\": \"right\", \"fault\": {\"class\": \"A01\", \"name\": 3, "
+			       "\"variants\": {\"ring\": [1], \"unified\": 4}}}" TAIL,
+		NULL);
+	assert_true(has_gap(&m.runs[0], "results/*/fault/named", false, 1));
+	assert_true(has_gap(&m.runs[0], "results/*/fault/name", true, 1));
+	assert_true(has_gap(&m.runs[0], "results/*/fault/variants/unified", true, 1));
+	assert_true(has_gap(&m.runs[0], "results/*/fault/variants/ulysses", false, 1));
+	write_html(&m);
+	assert_well_formed(m.text);
+	forget(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +378,8 @@ int main(void)
 		cmocka_unit_test(a_comment_is_never_too_long_and_says_what_it_leaves_out),
 		cmocka_unit_test(a_short_comment_has_every_result_and_no_excuse),
 		cmocka_unit_test(junit_counts_each_verdict_once),
+		cmocka_unit_test(a_table_of_planted_faults_is_read_and_shown),
+		cmocka_unit_test(what_a_table_of_faults_lacks_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
