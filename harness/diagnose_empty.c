@@ -258,14 +258,13 @@ static bool predict_lost(struct cpa_suspect *s, struct cpa_suspect_row *row,
 	return true;
 }
 
+/* What is NaN and what is +inf is not told apart. */
 static void describe_lost(const struct cpa_suspect *s, struct cpa_finding *f)
 {
-	static const char *const what[] = {"with lse +inf", "with lse +inf",
-		"with an output that is NaN", "with an output and an lse that are NaN"};
-
 	(void)s;
 	snprintf(f->text, sizeof f->text, "a block without visible keys comes %s",
-		what[f->unknown[CPA_PASSED_KIND]]);
+		f->unknown[CPA_PASSED_KIND] == NAN_OUTPUT ? "with an output that is NaN"
+							  : "out NaN, or with lse +inf");
 	cpa_finding_say_rank(f, f->unknown[CPA_PASSED_RANK]);
 }
 

@@ -69,6 +69,36 @@ static void find_run(
 		++*last;
 }
 
+/* The ring rank's queries as runs, and these as stripes: which one t is in.  Two runs are none.
+ */
+static void find_stripe(
+	const struct cpa_suspect *s, int ring, int64_t t, int64_t *first, int64_t *last)
+{
+	int64_t i = s->query_start[ring], end = s->query_start[ring + 1], length = 0, before = 0,
+		stride = 0, nruns = 0;
+
+	*last = -1;
+	for (int64_t next; i < end; i = next) {
+		int64_t start = s->query_list[i];
+
+		for (next = i + 1; next < end && s->query_list[next] == start + next - i;)
+			next++;
+		if (next - i != length || (nruns > 1 && start - before != stride)) {
+			if (*last >= t)
+				break;
+			*first = start;
+			nruns = 0;
+		}
+		stride = start - before;
+		length = next - i;
+		before = start;
+		*last = start + length - 1;
+		nruns++;
+	}
+	if (nruns < 3)
+		find_run(s, ring, t, first, last);
+}
+
 /* The first and the last of the queries that are asked. */
 static void find_queries(const struct cpa_recipe_at *at, int64_t *first, int64_t *last)
 {
@@ -84,6 +114,8 @@ static void find_queries(const struct cpa_recipe_at *at, int64_t *first, int64_t
 		*last = s->problem->Sq - 1, *first = 0;
 	else if (at->unknown[CPA_PASSED_OVER] == CPA_PASS_RUN)
 		find_run(s, at->ring, t, first, last);
+	else if (at->unknown[CPA_PASSED_OVER] == CPA_PASS_STRIPE)
+		find_stripe(s, at->ring, t, first, last);
 	else if (at->unknown[CPA_PASSED_OVER] == CPA_PASS_SHARD) {
 		*first = ranks->tokens[ranks->start[cp]];
 		*last = ranks->tokens[ranks->start[cp + 1] - 1];

@@ -15,12 +15,13 @@ enum {
 		2 /* ring ranks share the replicated queries; else each does its copies */
 };
 /* Blocks are passed over that none of these may see: of nothing; blocks without keys; of the
- * queries that lie beside the row's on its ring rank; of all on its rank; of all on its ring
- * rank. */
+ * queries that lie beside the row's on its ring rank; of its stripe there, runs of one length at
+ * one distance; of all on its rank; of all on its ring rank. */
 enum {
 	CPA_PASS_NOTHING,
 	CPA_PASS_NO_KEYS,
 	CPA_PASS_RUN,
+	CPA_PASS_STRIPE,
 	CPA_PASS_SHARD,
 	CPA_PASS_RING,
 	CPA_NPASSES

@@ -99,7 +99,7 @@ static const struct {
 	{"A06", "lse +inf, by log-sigmoid", ",causal", by_sigmoid, infinite_lse, 24, "lse +inf"},
 	{"A06", "output NaN", ",window=9:9", careless_from_first, nan_output, 24,
 		"an output that is NaN"},
-	{"A06", "both NaN", LENGTHS, careless_from_first, nan_both, 24, "are NaN"},
+	{"A06", "both NaN", LENGTHS, careless_from_first, nan_both, 24, "out NaN, or"},
 	{"B08", "a shard without keys", "", careless_from_first, nan_both, 3, "has no keys"},
 };
 
@@ -368,6 +368,32 @@ static void planted_runs_are_recorded_found_and_named(void **state)
 	}
 }
 
+/* Our own schedules pass over blocks that no query of a stripe, or of a chunk, can see. */
+static void blocks_that_were_passed_over_are_told(void **state)
+{
+#define STRIPED                                                                                  \
+	"--variant unified_anything --ranks 8 --batch 1 --ring 4 --ulysses 2 --order striped "
+	static const char *const lines[] = {
+		"verify --problem S=18,H=8,D=16,dtype=fp32,documents=0:2:14:18 " STRIPED
+		"--rotate p2p --fault empty-lse-zero --record",
+		"verify --problem S=18,H=8,D=16,dtype=fp32,documents=0:2:14:18 " STRIPED
+		"--rotate p2p --fault empty-lse-infinite --record",
+		"verify --problem B=2,S=37,H=8,D=16,dtype=bf16,window=4:0 " STRIPED
+		"--rotate allgather --fault empty-lse-infinite --record",
+		"verify --problem B=2,S=30,H=8,D=16,dtype=fp32,causal,window=4:0 " RING4
+		"--order zigzag --fault empty-lse-zero --record"};
+	static char text[1 << 16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+		if (command(lines[i], text, sizeof text) != 1)
+			fail_msg("%s: %s", lines[i], text);
+		assert_int_equal(command("diagnose", text, sizeof text), 1);
+		if (!strstr(text, "the fault:\n    A06  "))
+			fail_msg("%s: %s", lines[i], text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -378,6 +404,7 @@ int main(void)
 		cmocka_unit_test(padding_may_be_anything),
 		cmocka_unit_test(inputs_and_one_device_must_be_finite),
 		cmocka_unit_test(planted_runs_are_recorded_found_and_named),
+		cmocka_unit_test(blocks_that_were_passed_over_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
