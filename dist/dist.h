@@ -52,6 +52,8 @@ struct cpa_comm {
 	int rank, size;
 	bool stream_ordered; /* groups run on a device queue (NCCL): waits are device events */
 	int64_t bytes_sent, messages; /* counted by the transport itself, as cpa_counts does */
+	/* NULL, or memory from which messages go with fewer copies; it outlives the communicator. */
+	const struct cpa_host_memory *memory;
 };
 
 /* ---- MPI ------------------------------------------------------------------------------------- */

@@ -184,6 +184,13 @@ static void joint_segments_over_three_processes_give_the_bits_of_one(void **stat
 		"S=211,H=4,D=16,dtype=fp32,segments=text:43:replicated/image:168:split");
 }
 
+static void large_messages_give_the_bits_of_one(void **state)
+{
+	(void)state;
+	compare(3, "--problem S=811,H=6,D=64,dtype=fp32");
+	compare(2, "--problem B=2,S=1000,Hq=4,Hkv=2,D=128,dtype=fp32");
+}
+
 static void five_processes_for_three_tokens_give_the_bits_of_one(void **state)
 {
 	(void)state;
@@ -404,6 +411,7 @@ int main(void)
 		cmocka_unit_test(two_processes_give_the_bits_of_one),
 		cmocka_unit_test(uneven_lengths_over_three_processes_give_the_bits_of_one),
 		cmocka_unit_test(joint_segments_over_three_processes_give_the_bits_of_one),
+		cmocka_unit_test(large_messages_give_the_bits_of_one),
 		cmocka_unit_test(five_processes_for_three_tokens_give_the_bits_of_one),
 		cmocka_unit_test(batch_groups_of_processes_give_the_bits_of_one),
 		cmocka_unit_test(a_recording_over_three_processes_gives_the_bits_of_one),
