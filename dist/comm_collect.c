@@ -2,6 +2,7 @@
  * comm_collect.c - messages and all-gathers as lists of operations whose counts fit an int.
  */
 #include "dist/comm_collect.h"
+#include "dist/comm_shared.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -79,7 +80,6 @@ struct gather {
 	struct cpa_transfers *list;
 	const struct cpa_comm_group *group;
 	int nmembers, self, step;
-	size_t most;
 	const struct cpa_piece *own, *all;
 };
 
@@ -150,7 +150,8 @@ static void add_gather(const struct gather *g)
 
 	if (sum == 0)
 		return;
-	if (sum > g->list->chunk_nbytes || sum > g->most) {
+	if (sum > g->list->chunk_nbytes ||
+		(g->group->near && sum > (size_t)g->nmembers * CPA_SHARED_LEAST)) {
 		as_messages(g);
 		return;
 	}
@@ -171,10 +172,10 @@ static void add_gather(const struct gather *g)
 }
 
 size_t cpa_transfers_gather(struct cpa_transfers *list, const struct cpa_comm_group *group,
-	const struct cpa_piece *own, const struct cpa_piece *all, int n, size_t most)
+	const struct cpa_piece *own, const struct cpa_piece *all, int n)
 {
 	for (int k = 0; k < n; k++)
-		add_gather(&(struct gather){list, group, group->nmembers, group->self, n, most,
+		add_gather(&(struct gather){list, group, group->nmembers, group->self, n,
 			&own[k], &all[k]});
 	return total(own, n, 1);
 }
@@ -210,7 +211,7 @@ int cpa_comm_group_rank(const struct cpa_comm_group *group, int member)
 	return group->members ? group->members[member] : member;
 }
 
-bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const int *members)
+static bool is_group(const struct cpa_comm_group *group, int nmembers, const int *members)
 {
 	if (group->nmembers != nmembers)
 		return false;
@@ -218,6 +219,15 @@ bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const i
 		if (cpa_comm_group_rank(group, i) != members[i])
 			return false;
 	return true;
+}
+
+int cpa_comm_group_find(
+	const struct cpa_comm_group *groups, int n, int nmembers, const int *members)
+{
+	for (int g = 1; g < n; g++)
+		if (is_group(&groups[g], nmembers, members))
+			return g;
+	return 0;
 }
 
 enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,

@@ -49,12 +49,12 @@ size_t cpa_transfers_message(struct cpa_transfers *list, enum cpa_transfer_kind 
 	const struct cpa_comm_group *group, int peer, const struct cpa_piece *pieces, int n);
 /*
  * An all-gather: one operation for each piece, or messages where all members' shares of it are
- * more than a chunk, or than `most` bytes, which all members see alike.  Members' shares that lie
+ * more than a chunk, or large and the members near, which all see alike.  Members' shares that lie
  * more than an int apart land in staging.  own and all as in cpa_comm_ops.  Returns the bytes of
  * the own pieces.
  */
 size_t cpa_transfers_gather(struct cpa_transfers *list, const struct cpa_comm_group *group,
-	const struct cpa_piece *own, const struct cpa_piece *all, int n, size_t most);
+	const struct cpa_piece *own, const struct cpa_piece *all, int n);
 /* A transfer has ended: what came into staging goes where it is to be. */
 void cpa_transfer_deliver(const struct cpa_transfer *transfer);
 /* Writes what failed: "rank 1 expects 100 bytes from rank 0 in communicator 0: ..."; ranks of the
@@ -65,8 +65,10 @@ void cpa_transfer_fail(const struct cpa_transfer *transfer, int rank, const char
 /* CPA_INVALID unless members are ranks of the world, this one among them. */
 enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,
 	int nmembers, const int *members, struct cpa_error *error);
-/* Whether the group is that of these members, in this order. */
-bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const int *members);
+/* The number of the group of these members, in this order, among n; 0, the world, where there is
+ * none. */
+int cpa_comm_group_find(
+	const struct cpa_comm_group *groups, int n, int nmembers, const int *members);
 int cpa_comm_group_rank(const struct cpa_comm_group *group, int member); /* its world rank */
 
 #endif

@@ -6,6 +6,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+void cpa_flight_prepare(struct cpa_flight *flight, int rank, struct cpa_near *near)
+{
+	struct cpa_arena *arena = &flight->list.arena;
+	size_t n = (size_t)flight->list.n;
+
+	flight->rank = rank;
+	flight->near = near;
+	flight->transfers = cpa_arena_alloc(arena, n * sizeof *flight->transfers);
+	flight->moves = cpa_arena_alloc(arena, n * sizeof *flight->moves);
+}
+
 void cpa_flight_fail(struct cpa_flight *flight, int i, const char *what)
 {
 	flight->nleft--;

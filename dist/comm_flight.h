@@ -18,6 +18,8 @@ struct cpa_flight {
 	struct cpa_error error; /* when FAILED: of the first that failed */
 };
 
+/* The list is complete: makes room for the rest, or list.arena.failed. */
+void cpa_flight_prepare(struct cpa_flight *flight, int rank, struct cpa_near *near);
 /* An operation has failed. */
 void cpa_flight_fail(struct cpa_flight *flight, int i, const char *what);
 /* So many bytes have come for a receive: they are what was expected, or a fault, or a note that

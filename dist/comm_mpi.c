@@ -1,5 +1,5 @@
 /*
- * comm_mpi.c - the communicator over MPI, one process a rank.  The only user of mpi.h.
+ * comm_mpi.c - the communicator over MPI, one process a rank: the module that comm_load.c loads.
  *
  * A message goes piece by piece, each piece in chunks, so that no piece is packed.  Order alone
  * matches: MPI keeps it for one (communicator, peer, tag).  Between processes of one machine the
@@ -9,14 +9,11 @@
  * depends on the group and the sizes alone, so that all members come to the same.
  */
 #include "dist/comm_flight.h"
-#include "dist/comm_shared.h"
-
-#if CPA_HAVE_MPI
+#include "dist/comm_module.h"
 
 #include <assert.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,18 +61,8 @@ static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int c
 static bool started;
 static struct cpa_near *near;
 
-bool cpa_mpi_built(void)
-{
-	return true;
-}
-
-bool cpa_mpi_launched(void)
-{
-	return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
-}
-
 /* "Open MPI v4.1.4, package: ..." is cut at its first comma. */
-const char *cpa_mpi_about(void)
+static const char *mpi_about(void)
 {
 	static char text[MPI_MAX_LIBRARY_VERSION_STRING];
 	int length;
@@ -100,7 +87,8 @@ static int wait_for(MPI_Request *request)
 	return code;
 }
 
-enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error)
+static enum cpa_status gather(
+	const void *own, size_t nbytes, void *all, struct cpa_error *error)
 {
 	MPI_Request request;
 	int code;
@@ -113,15 +101,13 @@ enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "a gathering of all ranks", code);
 }
 
-enum cpa_status cpa_mpi_start(struct cpa_error *error)
+static enum cpa_status mpi_start(
+	const struct cpa_mpi_services *services, struct cpa_error *error)
 {
 	int level, code, rank, size;
 
 	if (started)
 		return CPA_OK;
-	/* Alone, Open MPI would start a daemon, to be able to start more processes. */
-	if (!cpa_mpi_launched())
-		setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
 	code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
 	if (code != MPI_SUCCESS)
 		return fail_mpi(error, "MPI does not start", code);
@@ -133,10 +119,10 @@ enum cpa_status cpa_mpi_start(struct cpa_error *error)
 			"(MPI_THREAD_FUNNELED); one built with threads would work");
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
-	return cpa_near_meet(rank, size, cpa_mpi_gather, &near, error);
+	return cpa_near_meet(rank, size, services->copy_bytes, gather, &near, error);
 }
 
-void cpa_mpi_stop(void)
+static void mpi_stop(void)
 {
 	if (started)
 		MPI_Finalize();
@@ -145,7 +131,7 @@ void cpa_mpi_stop(void)
 	near = NULL;
 }
 
-void cpa_mpi_abort(int exit_status)
+static void end_all(int exit_status)
 {
 	if (started)
 		MPI_Abort(MPI_COMM_WORLD, exit_status);
@@ -195,11 +181,9 @@ static enum cpa_status mpi_subgroup(
 	struct cpa_comm_group group;
 	enum cpa_status status;
 
-	for (int g = 1; g < mpi->ngroups; g++)
-		if (cpa_comm_group_is(&mpi->groups[g], nmembers, members)) {
-			*id = g;
-			return CPA_OK;
-		}
+	*id = cpa_comm_group_find(mpi->groups, mpi->ngroups, nmembers, members);
+	if (*id > 0)
+		return CPA_OK;
 	status = cpa_comm_group_init(&group, comm, nmembers, members, error);
 	if (status != CPA_OK)
 		return status;
@@ -266,8 +250,7 @@ static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece
 	assert(id < mpi->ngroups);
 	if (!mpi->open)
 		return;
-	nbytes = cpa_transfers_gather(&mpi->open->flight.list, group, own, all, n,
-		group->near ? (size_t)group->nmembers * CPA_SHARED_LEAST : SIZE_MAX);
+	nbytes = cpa_transfers_gather(&mpi->open->flight.list, group, own, all, n);
 	comm->bytes_sent += (int64_t)nbytes * (group->nmembers - 1);
 	comm->messages += nbytes > 0 && group->nmembers > 1;
 }
@@ -330,12 +313,9 @@ static void destroy_request(struct cpa_request *request)
 
 static void alloc_tables(struct cpa_request *request)
 {
-	struct cpa_flight *flight = &request->flight;
-	struct cpa_arena *arena = &flight->list.arena;
-	size_t n = (size_t)flight->list.n;
+	struct cpa_arena *arena = &request->flight.list.arena;
+	size_t n = (size_t)request->flight.list.n;
 
-	flight->transfers = cpa_arena_alloc(arena, n * sizeof *flight->transfers);
-	flight->moves = cpa_arena_alloc(arena, n * sizeof *flight->moves);
 	request->handles = cpa_arena_alloc(arena, n * sizeof *request->handles);
 	request->statuses = cpa_arena_alloc(arena, n * sizeof *request->statuses);
 	request->ended = cpa_arena_alloc(arena, n * sizeof *request->ended);
@@ -350,8 +330,7 @@ static enum cpa_status mpi_group_end(
 
 	mpi->open = NULL;
 	if (request) {
-		request->flight.rank = comm->rank;
-		request->flight.near = near;
+		cpa_flight_prepare(&request->flight, comm->rank, near);
 		alloc_tables(request);
 	}
 	if (!request || request->flight.list.arena.failed)
@@ -443,7 +422,7 @@ static void mpi_request_free(struct cpa_comm *comm, struct cpa_request *request)
 static void mpi_abort(struct cpa_comm *comm)
 {
 	(void)comm;
-	cpa_mpi_abort(2);
+	end_all(2);
 }
 
 static void mpi_destroy(struct cpa_comm *comm)
@@ -474,7 +453,7 @@ static const struct cpa_comm_ops mpi_ops = {
 	.progress = mpi_progress,
 };
 
-enum cpa_status cpa_comm_mpi_create(
+static enum cpa_status create(
 	size_t chunk_nbytes, struct cpa_comm **comm, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = calloc(1, sizeof *mpi);
@@ -508,4 +487,13 @@ enum cpa_status cpa_comm_mpi_create(
 	return CPA_OK;
 }
 
-#endif
+const struct cpa_mpi_module cpa_mpi_module = {
+	.layout = CPA_MODULE_LAYOUT,
+	.version = CPA_VERSION,
+	.about = mpi_about,
+	.start = mpi_start,
+	.stop = mpi_stop,
+	.abort = end_all,
+	.gather = gather,
+	.create = create,
+};

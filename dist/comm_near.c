@@ -34,6 +34,7 @@ struct peer {
 
 struct cpa_near {
 	int rank, nranks, nopen;
+	cpa_near_copier *copy;
 	bool shares;
 	bool *reach; /* [nranks, nranks] the first reads the memory of the second */
 	struct peer *peers; /* [nranks] */
@@ -107,8 +108,8 @@ static enum cpa_status meet(struct cpa_near *near, struct name *names, bool *row
 	return status == CPA_OK ? gather(row, n * sizeof *row, near->reach, error) : status;
 }
 
-enum cpa_status cpa_near_meet(int rank, int nranks, cpa_near_gather *gather,
-	struct cpa_near **out, struct cpa_error *error)
+enum cpa_status cpa_near_meet(int rank, int nranks, cpa_near_copier *copy,
+	cpa_near_gather *gather, struct cpa_near **out, struct cpa_error *error)
 {
 	struct cpa_near *near = calloc(1, sizeof *near);
 	size_t n = (size_t)nranks;
@@ -121,6 +122,7 @@ enum cpa_status cpa_near_meet(int rank, int nranks, cpa_near_gather *gather,
 	if (near) {
 		near->rank = rank;
 		near->nranks = nranks;
+		near->copy = copy;
 		near->peers = calloc(n, sizeof *near->peers);
 		near->reach = calloc(n * n, sizeof *near->reach);
 		for (int i = 0; near->peers && i < nranks; i++)
@@ -292,7 +294,7 @@ bool cpa_near_copy(
 {
 	size_t left = move->note.nbytes - move->at, n = left < *budget ? left : *budget;
 
-	cpa_copy_bytes((char *)data + move->at, move->from + move->at, n, move->note.nbytes);
+	near->copy((char *)data + move->at, move->from + move->at, n, move->note.nbytes);
 	move->at += n;
 	*budget -= n;
 	if (n < left)

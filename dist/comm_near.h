@@ -34,9 +34,11 @@ struct cpa_near_move {
 /* Gathers arrays of all ranks of the world: own [nbytes] in, all [nranks, nbytes] out. */
 typedef enum cpa_status cpa_near_gather(
 	const void *own, size_t nbytes, void *all, struct cpa_error *error);
+/* cpa_copy_bytes() of kernels.h, which is not part of the module. */
+typedef void cpa_near_copier(void *dst, const void *src, size_t nbytes, size_t whole);
 /* All ranks of the world do this together.  near is to be destroyed on failure too. */
-enum cpa_status cpa_near_meet(int rank, int nranks, cpa_near_gather *gather,
-	struct cpa_near **near, struct cpa_error *error);
+enum cpa_status cpa_near_meet(int rank, int nranks, cpa_near_copier *copy,
+	cpa_near_gather *gather, struct cpa_near **near, struct cpa_error *error);
 void cpa_near_destroy(struct cpa_near *near); /* NULL is allowed */
 /* Whether all members read each other's memory; all come to the same. */
 bool cpa_near_group(const struct cpa_near *near, const struct cpa_comm_group *group);

@@ -63,10 +63,14 @@ struct cpa_comm {
  * one thread of the process calls all of this and the communicator).  Without mpirun: a world of one.
  * stop: leaves them; nothing after a start that was never made.  Built without MPI, start is
  * CPA_UNSUPPORTED and says what to install.
+ *
+ * What speaks MPI is a shared object of its own, cpattn_mpi.so, which start, usable and about load.  It is
+ * looked for beside the library or program, then in lib/cpattn of the prefix; CPATTN_MPI_MODULE in the
+ * environment names another file.  Where it cannot be loaded, start is CPA_UNSUPPORTED and says why.
  */
-bool cpa_mpi_built(void);
+bool cpa_mpi_usable(void); /* built, found and loaded */
 bool cpa_mpi_launched(void); /* mpirun started this process */
-const char *cpa_mpi_about(void); /* "Open MPI v4.1.4, ...", or why there is none */
+const char *cpa_mpi_about(void); /* "Open MPI v4.1.4", or why there is none */
 enum cpa_status cpa_mpi_start(struct cpa_error *error);
 void cpa_mpi_stop(void);
 /* Ends all processes at once: when one has failed and others may wait for it.  Does not return. */

@@ -3,6 +3,7 @@
  *
  * CPATTN names the command, CPATTN_DATA the folder of recordings, as the Makefile sets them.
  */
+#include "harness/test_shell.h"
 #include "sim/test_mpi.h"
 
 #include <ctype.h>
@@ -18,57 +19,9 @@
 
 #include "dist/dist.h"
 
-static char directory[] = "/tmp/cpattn-mpi.XXXXXX", said[1 << 20];
 static bool has_mpirun;
 
 /* ---- running ---- */
-
-/* Exit status of a shell command; what it says is kept.  @ stands for the command, ~ for the
- * data, # for a folder of this test. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...)
-{
-	static char line[4096], text[16384];
-	va_list arguments;
-	size_t n = 0, used = 0;
-	FILE *pipe;
-	int status;
-
-	va_start(arguments, format);
-	vsnprintf(line, sizeof line, format, arguments);
-	va_end(arguments);
-	for (const char *p = line; *p; p++) {
-		const char *with = *p == '@' ? getenv("CPATTN")
-			: *p == '~'	     ? getenv("CPATTN_DATA")
-			: *p == '#'	     ? directory
-					     : NULL;
-
-		n += (size_t)snprintf(
-			text + n, sizeof text - n, "%s%.*s", with ? with : "", with ? 0 : 1, p);
-		assert_true(n < sizeof text - 8);
-	}
-	strcpy(text + n, " 2>&1");
-	pipe = popen(text, "r");
-	assert_non_null(pipe);
-	while (used + 1 < sizeof said &&
-		(n = fread(said + used, 1, sizeof said - used - 1, pipe)) > 0)
-		used += n;
-	said[used] = '\0';
-	status = pclose(pipe);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void assert_says(const char *text)
-{
-	if (!strstr(said, text))
-		fail_msg("\"%s\" is not said in: %.4000s", text, said);
-}
-
-static void assert_silent_on(const char *text)
-{
-	if (strstr(said, text))
-		fail_msg("\"%s\" is said in: %.4000s", text, said);
-}
 
 static int times(const char *text)
 {
@@ -399,12 +352,6 @@ static void a_build_without_mpi_says_what_to_install(void **state)
 	assert_says("cannot run here: built without MPI");
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return run("rm -rf #") != 0;
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -431,13 +378,10 @@ int main(void)
 		cmocka_unit_test(a_build_without_mpi_says_what_to_install),
 	};
 
-	if (!getenv("CPATTN") || !getenv("CPATTN_DATA") || !mkdtemp(directory)) {
-		fprintf(stderr,
-			"CPATTN and CPATTN_DATA must say where the command and its data are\n");
+	if (!prepare())
 		return 1;
-	}
 	set_environment();
-	if (!cpa_mpi_built())
+	if (!cpa_mpi_usable())
 		return cmocka_run_group_tests(none, NULL, clean);
 	has_mpirun = find_mpirun();
 	return cmocka_run_group_tests(tests, NULL, clean);

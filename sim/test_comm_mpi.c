@@ -326,7 +326,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		return run_rank(argv[1]);
-	if (!cpa_mpi_built())
+	if (!cpa_mpi_usable())
 		return cmocka_run_group_tests(none, NULL, NULL);
 	self = argv[0];
 	set_environment();
