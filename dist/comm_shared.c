@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,9 +27,15 @@ static int make_file(void)
 	return memfd_create(CPA_SHARED_FILE, MFD_CLOEXEC);
 }
 
-/* Pages are had now, since one that is missing later ends the process. */
+/* Pages are had now, since one that is missing later ends the process; as does a file that grows
+ * beyond what the shell allows (ulimit -f). */
 static bool reserve(int fd, uint64_t offset, size_t nbytes)
 {
+	struct rlimit most;
+
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+		offset + nbytes > most.rlim_cur)
+		return false;
 	return fallocate(fd, 0, (off_t)offset, (off_t)nbytes) == 0;
 }
 

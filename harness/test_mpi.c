@@ -294,6 +294,18 @@ static void a_rank_without_memory_ends_all_with_its_sentence(void **state)
 	assert_says("rank 1: out of memory");
 }
 
+/* 16 MB are enough for the files of MPI, and not for what is sent. */
+static void a_limit_on_files_hinders_nobody(void **state)
+{
+	(void)state;
+	needs_mpirun();
+	assert_int_equal(run("mpirun -n 2 sh -c 'ulimit -f 32768; exec @ verify --comm mpi "
+			     "--problem Sq=8,Skv=30000,H=1,D=512,dtype=fp32 "
+			     "--variant ring_anything'"),
+		0);
+	assert_says("0 wrong");
+}
+
 /* Whether some process has this among its arguments. */
 static bool is_running(const char *word)
 {
@@ -372,6 +384,7 @@ int main(void)
 		cmocka_unit_test(a_bad_file_on_one_rank_ends_all_with_its_sentence),
 		cmocka_unit_test(ranks_with_different_problems_are_told_apart),
 		cmocka_unit_test(a_rank_without_memory_ends_all_with_its_sentence),
+		cmocka_unit_test(a_limit_on_files_hinders_nobody),
 		cmocka_unit_test(a_killed_rank_ends_all_and_leaves_no_orphans),
 	};
 	static const struct CMUnitTest none[] = {
