@@ -140,8 +140,8 @@ static void joint_segments_over_three_processes_give_the_bits_of_one(void **stat
 static void large_messages_give_the_bits_of_one(void **state)
 {
 	(void)state;
-	compare(3, "--problem S=811,H=6,D=64,dtype=fp32");
-	compare(2, "--problem B=2,S=1000,Hq=4,Hkv=2,D=128,dtype=fp32");
+	compare(3, "--problem S=401,H=6,D=32,dtype=fp32");
+	compare(2, "--problem B=2,S=600,Hq=4,Hkv=2,D=64,dtype=fp32");
 }
 
 static void five_processes_for_three_tokens_give_the_bits_of_one(void **state)
