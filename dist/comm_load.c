@@ -126,11 +126,26 @@ const char *cpa_mpi_about(void)
 
 /* ---- the functions of the module ---- */
 
+/* Before the processes join: one that leaves later holds the others up. */
+static enum cpa_status check_share(struct cpa_error *error)
+{
+	const char *asked = getenv("CPATTN_SHARE");
+
+	if (!asked || !*asked || strcmp(asked, "0") == 0 || strcmp(asked, "1") == 0)
+		return CPA_OK;
+	return cpa_fail(error, CPA_INVALID,
+		"CPATTN_SHARE is '%.60s'; expected 1, messages within a machine are read where "
+		"they lie, or 0, MPI carries them",
+		asked);
+}
+
 enum cpa_status cpa_mpi_start(struct cpa_error *error)
 {
 	static const struct cpa_mpi_services services = {.copy_bytes = cpa_copy_bytes};
 	enum cpa_status status = load(error);
 
+	if (status == CPA_OK)
+		status = check_share(error);
 	if (status != CPA_OK)
 		return status;
 	/* Alone, Open MPI would start a daemon, to be able to start more processes. */

@@ -250,6 +250,21 @@ static void a_patience_that_is_no_number_is_refused(void **state)
 	assert_says("CPATTN_PATIENCE is 'soon'; expected a number of seconds above 0");
 }
 
+static void sharing_that_is_neither_on_nor_off_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		run("CPATTN_SHARE=maybe @ verify --comm mpi --problem S=30,H=3,D=8"), 2);
+	assert_says("CPATTN_SHARE is 'maybe'; expected 1");
+	needs_mpirun();
+	/* On one of the ranks: the others do not wait for it. */
+	assert_int_equal(run("timeout 60 mpirun -n 1 @ verify --comm mpi --problem S=30,H=3,D=8 "
+			     ": -n 1 env CPATTN_SHARE=maybe @ verify --comm mpi "
+			     "--problem S=30,H=3,D=8"),
+		2);
+	assert_says("CPATTN_SHARE is 'maybe'; expected 1");
+}
+
 /* ---- one rank fails ---- */
 
 static void a_bad_file_on_one_rank_ends_all_with_its_sentence(void **state)
@@ -381,6 +396,7 @@ int main(void)
 		cmocka_unit_test(another_world_than_was_started_is_refused),
 		cmocka_unit_test(faults_and_random_problems_are_refused),
 		cmocka_unit_test(a_patience_that_is_no_number_is_refused),
+		cmocka_unit_test(sharing_that_is_neither_on_nor_off_is_refused),
 		cmocka_unit_test(a_bad_file_on_one_rank_ends_all_with_its_sentence),
 		cmocka_unit_test(ranks_with_different_problems_are_told_apart),
 		cmocka_unit_test(a_rank_without_memory_ends_all_with_its_sentence),
