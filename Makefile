@@ -84,7 +84,9 @@ APART := test_% fuzz_% bench_% example_%
 stems = $(foreach file,$(wildcard $(1)),$(basename $(file)))
 plain = $(foreach stem,$(1),$(if $(filter $(APART),$(notdir $(stem))),,$(stem)))
 
-LIBRARY := $(call plain,$(call stems,$(LIBRARY_ROOMS:%=%/*.c)))
+# What speaks MPI is a shared object of its own, which the library loads when it is asked for.
+MODULE := dist/comm_mpi
+LIBRARY := $(filter-out $(MODULE),$(call plain,$(call stems,$(LIBRARY_ROOMS:%=%/*.c))))
 COMMAND := $(filter-out harness/main,$(call plain,$(call stems,harness/*.c)))
 # Without HDF5 or cJSON there is nothing to test in the reader of recordings or of models.
 LEFT_OUT := $(if $(filter 0,$(HAVE_HDF5)),harness/test_recording% harness/fuzz_recording) \
@@ -93,7 +95,7 @@ LEFT_OUT := $(if $(filter 0,$(HAVE_HDF5)),harness/test_recording% harness/fuzz_r
 TESTS := $(filter-out $(LEFT_OUT),$(call stems,$(LIBRARY_ROOMS:%=%/test_*.c) harness/test_*.c))
 FUZZERS := $(filter-out harness/fuzz_driver $(LEFT_OUT),$(call stems,harness/fuzz_*.c))
 BENCHES := $(call stems,harness/bench_*.c)
-EVERYTHING := $(LIBRARY) $(COMMAND) harness/main harness/fuzz_driver $(TESTS) $(FUZZERS) $(BENCHES)
+EVERYTHING := $(LIBRARY) $(MODULE) $(COMMAND) harness/main harness/fuzz_driver $(TESTS) $(FUZZERS) $(BENCHES)
 PUBLIC_HEADERS := ref/ref.h kernels/kernels.h dist/schedule.h dist/dist.h sim/sim.h
 MODELS := $(wildcard data/models/*.json)
 PUBLISHED := $(wildcard data/published/*)
@@ -128,8 +130,8 @@ CFLAGS_kernels/attend_amx := -ffp-contract=off
 CFLAGS_kernels/attend_amx_software := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
 CFLAGS_harness/recording_none := -DCPA_HAVE_HDF5=$(HAVE_HDF5)
-CFLAGS_dist/comm_mpi := -DCPA_HAVE_MPI=$(HAVE_MPI) $(MPI_CFLAGS)
-CFLAGS_dist/comm_none := -DCPA_HAVE_MPI=$(HAVE_MPI)
+CFLAGS_dist/comm_mpi := -DCPA_VERSION='"$(VERSION)"' $(MPI_CFLAGS)
+CFLAGS_dist/comm_load := -DCPA_HAVE_MPI=$(HAVE_MPI) -DCPA_VERSION='"$(VERSION)"' -DCPA_LIBDIR='"$(PREFIX)/lib/cpattn"'
 CFLAGS_harness/fields := -DCPA_HAVE_CJSON=$(HAVE_CJSON) $(CJSON_CFLAGS)
 CFLAGS_harness/model_json := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
 CFLAGS_harness/report_read := -DCPA_HAVE_CJSON=$(HAVE_CJSON)
@@ -158,7 +160,7 @@ compiler = $(if $(filter fuzz,$(1)),$(FUZZ_CC),$(CC))
 compile = $(strip $(compiler) $(BASE) $(ROOM_$(firstword $(subst /, ,$(2)))) $(openmp_room) $(CFLAGS_$(2)) \
 	$(MODE_$(1)) $(CPPFLAGS) $(CFLAGS))
 link = $(strip $(compiler) $(MODE_$(1)) $(omp) $(LDFLAGS))
-LIBRARY_LIBS := $(if $(filter 1,$(HAVE_MPI)),$(MPI_LIBS)) -lm
+LIBRARY_LIBS := -lm -ldl
 LIBS := $(if $(filter 1,$(HAVE_HDF5)),$(HDF5_LIBS)) $(if $(filter 1,$(HAVE_CJSON)),$(CJSON_LIBS)) $(LIBRARY_LIBS)
 
 # ---- objects, libraries, programs of one mode ------------------------------------------------------
@@ -191,7 +193,14 @@ $(BUILD)/$(1)/libcpattn.so.$(SOVERSION): $(LIBRARY:%=$(BUILD)/$(1)/%.o) harness/
 	$$(quietly)$$(call link,$(1)) -shared -Wl,-soname,$$(@F) -Wl,--version-script=harness/libcpattn.map \
 		-o $$@ $$(filter %.o,$$^) $(LIBRARY_LIBS) && $$(call record,$$(call members,$$@))
 
+$(BUILD)/$(1)/cpattn_mpi.so: $(BUILD)/$(1)/$(MODULE).o $(BUILD)/$(1)/libcpattn.a harness/cpattn_mpi.map
+	$$(call say,LD  )
+	$$(quietly)$$(call link,$(1)) -shared -Wl,--version-script=harness/cpattn_mpi.map -o $$@ \
+		$(BUILD)/$(1)/$(MODULE).o $(BUILD)/$(1)/libcpattn.a $(MPI_LIBS) && $$(call record,$$(call link,$(1)) $(MPI_LIBS))
+
 $(BUILD)/$(1)/cpattn: $(BUILD)/$(1)/harness/main.o
+$(if $(filter 1,$(HAVE_MPI)),$(BUILD)/$(1)/cpattn $(TESTS:%=$(BUILD)/$(1)/%) $(BENCHES:harness/%=$(BUILD)/$(1)/%): \
+	| $(BUILD)/$(1)/cpattn_mpi.so)
 $(foreach stem,$(FUZZERS) $(BENCHES),
 $(BUILD)/$(1)/$(notdir $(stem)): $(BUILD)/$(1)/$(stem).o)
 $(foreach stem,$(TESTS),
@@ -217,6 +226,8 @@ $(foreach mode,$(USED_MODES),$(foreach stem,$(EVERYTHING),\
 members = $(if $(filter %/harness.a,$(1)),$(COMMAND),$(LIBRARY))
 $(foreach mode,$(USED_MODES),$(foreach library,libcpattn.a libcpattn.so.$(SOVERSION) harness.a,\
 	$(call stale,$(BUILD)/$(mode)/$(library),$(call members,$(BUILD)/$(mode)/$(library)))))
+$(foreach mode,$(USED_MODES),\
+	$(call stale,$(BUILD)/$(mode)/cpattn_mpi.so,$(call link,$(mode)) $(MPI_LIBS)))
 $(foreach mode,$(USED_MODES),$(foreach program,$(call programs,$(mode)),\
 	$(call stale,$(program),$(call link,$(mode)) $(LIBS))))
 -include $(foreach mode,$(USED_MODES),$(EVERYTHING:%=$(BUILD)/$(mode)/%.d))
@@ -375,13 +386,14 @@ D = $(DESTDIR)$(PREFIX)
 PC = $(D)/lib/pkgconfig/cpattn.pc
 COMPLETION = $(D)/share/bash-completion/completions/cpattn
 
-install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
+install: $(B)/cpattn $(if $(filter 1,$(HAVE_MPI)),$(B)/cpattn_mpi.so) $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 	install -d $(D)/bin $(D)/lib/pkgconfig $(dir $(COMPLETION)) $(D)/share/doc/cpattn \
 		$(D)/share/cpattn/recordings/peers $(D)/share/cpattn/models $(D)/share/cpattn/python \
 		$(D)/share/cpattn/published $(D)/share/cpattn/reports \
 		$(addprefix $(D)/include/cpattn/,$(LIBRARY_ROOMS))
 	install -m 755 $(B)/cpattn $(D)/bin
 	install -m 644 $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION) $(D)/lib
+	$(if $(filter 1,$(HAVE_MPI)),install -d $(D)/lib/cpattn && install -m 644 $(B)/cpattn_mpi.so $(D)/lib/cpattn)
 	ln -sf libcpattn.so.$(SOVERSION) $(D)/lib/libcpattn.so
 	for header in $(PUBLIC_HEADERS); do \
 		install -m 644 $$header $(D)/include/cpattn/$$header || exit 1; done
@@ -403,7 +415,7 @@ install: $(B)/cpattn $(B)/libcpattn.a $(B)/libcpattn.so.$(SOVERSION)
 uninstall:
 	rm -f $(D)/bin/cpattn $(D)/lib/libcpattn.a $(D)/lib/libcpattn.so $(D)/lib/libcpattn.so.$(SOVERSION) \
 		$(PC) $(COMPLETION)
-	rm -rf $(D)/include/cpattn $(D)/share/cpattn $(D)/share/doc/cpattn
+	rm -rf $(D)/include/cpattn $(D)/lib/cpattn $(D)/share/cpattn $(D)/share/doc/cpattn
 
 clean:
 	rm -rf $(BUILD)

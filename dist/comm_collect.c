@@ -2,6 +2,7 @@
  * comm_collect.c - messages and all-gathers as lists of operations whose counts fit an int.
  */
 #include "dist/comm_collect.h"
+#include "dist/comm_shared.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -22,30 +23,33 @@ void cpa_transfers_fini(struct cpa_transfers *list)
 	cpa_arena_fini(&list->arena);
 }
 
-static struct cpa_transfer *add(struct cpa_transfers *list, enum cpa_transfer_kind kind, int comm)
+static struct cpa_transfer *add(struct cpa_transfers *list, enum cpa_transfer_kind kind,
+	const struct cpa_comm_group *group)
 {
 	struct cpa_transfer *transfer = cpa_arena_alloc(&list->arena, sizeof *transfer);
 
 	if (!transfer)
 		return NULL;
 	transfer->kind = kind;
-	transfer->comm = comm;
+	transfer->comm = group->id;
 	*list->last = transfer;
 	list->last = &transfer->next;
 	list->n++;
 	return transfer;
 }
 
-static void add_piece(struct cpa_transfers *list, enum cpa_transfer_kind kind, int comm, int peer,
-	enum cpa_transfer_tag tag, const struct cpa_piece *piece)
+static void add_piece(struct cpa_transfers *list, enum cpa_transfer_kind kind,
+	const struct cpa_comm_group *group, int peer, enum cpa_transfer_tag tag,
+	const struct cpa_piece *piece)
 {
 	for (size_t at = 0; at < piece->nbytes; at += list->chunk_nbytes) {
-		struct cpa_transfer *transfer = add(list, kind, comm);
+		struct cpa_transfer *transfer = add(list, kind, group);
 		size_t left = piece->nbytes - at;
 
 		if (!transfer)
 			return;
 		transfer->peer = peer;
+		transfer->rank = cpa_comm_group_rank(group, peer);
 		transfer->tag = tag;
 		transfer->data = (char *)piece->data + at;
 		transfer->nbytes = left < list->chunk_nbytes ? left : list->chunk_nbytes;
@@ -61,11 +65,11 @@ static size_t total(const struct cpa_piece *pieces, int n, int step)
 	return nbytes;
 }
 
-size_t cpa_transfers_message(struct cpa_transfers *list, enum cpa_transfer_kind kind, int comm,
-	int peer, const struct cpa_piece *pieces, int n)
+size_t cpa_transfers_message(struct cpa_transfers *list, enum cpa_transfer_kind kind,
+	const struct cpa_comm_group *group, int peer, const struct cpa_piece *pieces, int n)
 {
 	for (int i = 0; i < n; i++)
-		add_piece(list, kind, comm, peer, CPA_TAG_MESSAGE, &pieces[i]);
+		add_piece(list, kind, group, peer, CPA_TAG_MESSAGE, &pieces[i]);
 	return total(pieces, n, 1);
 }
 
@@ -74,7 +78,8 @@ size_t cpa_transfers_message(struct cpa_transfers *list, enum cpa_transfer_kind 
 /* One piece of each member, `step` apart. */
 struct gather {
 	struct cpa_transfers *list;
-	int comm, nmembers, self, step;
+	const struct cpa_comm_group *group;
+	int nmembers, self, step;
 	const struct cpa_piece *own, *all;
 };
 
@@ -84,11 +89,11 @@ static void as_messages(const struct gather *g)
 
 	for (int m = 0; m < g->nmembers; m++)
 		if (m != g->self)
-			add_piece(g->list, CPA_TRANSFER_RECV, g->comm, m, CPA_TAG_GATHER,
+			add_piece(g->list, CPA_TRANSFER_RECV, g->group, m, CPA_TAG_GATHER,
 				&g->all[m * g->step]);
 	for (int m = 0; m < g->nmembers; m++)
 		if (m != g->self)
-			add_piece(g->list, CPA_TRANSFER_SEND, g->comm, m, CPA_TAG_GATHER, g->own);
+			add_piece(g->list, CPA_TRANSFER_SEND, g->group, m, CPA_TAG_GATHER, g->own);
 	if (g->own->nbytes && to != g->own->data)
 		memmove(to, g->own->data, g->own->nbytes);
 }
@@ -145,11 +150,12 @@ static void add_gather(const struct gather *g)
 
 	if (sum == 0)
 		return;
-	if (sum > g->list->chunk_nbytes) {
+	if (sum > g->list->chunk_nbytes ||
+		(g->group->near && sum > (size_t)g->nmembers * CPA_SHARED_LEAST)) {
 		as_messages(g);
 		return;
 	}
-	t = add(g->list, CPA_TRANSFER_GATHER, g->comm);
+	t = add(g->list, CPA_TRANSFER_GATHER, g->group);
 	if (!t)
 		return;
 	t->nmembers = g->nmembers;
@@ -165,11 +171,12 @@ static void add_gather(const struct gather *g)
 		stage(g, t, sum);
 }
 
-size_t cpa_transfers_gather(struct cpa_transfers *list, int comm, int nmembers, int self,
+size_t cpa_transfers_gather(struct cpa_transfers *list, const struct cpa_comm_group *group,
 	const struct cpa_piece *own, const struct cpa_piece *all, int n)
 {
 	for (int k = 0; k < n; k++)
-		add_gather(&(struct gather){list, comm, nmembers, self, n, &own[k], &all[k]});
+		add_gather(&(struct gather){list, group, group->nmembers, group->self, n,
+			&own[k], &all[k]});
 	return total(own, n, 1);
 }
 
@@ -181,8 +188,8 @@ void cpa_transfer_deliver(const struct cpa_transfer *t)
 				t->targets[m].nbytes);
 }
 
-void cpa_transfer_fail(const struct cpa_transfer *t, int rank, int peer, const char *what,
-	struct cpa_error *error)
+void cpa_transfer_fail(
+	const struct cpa_transfer *t, int rank, const char *what, struct cpa_error *error)
 {
 	bool sends = t->kind == CPA_TRANSFER_SEND;
 
@@ -193,7 +200,7 @@ void cpa_transfer_fail(const struct cpa_transfer *t, int rank, int peer, const c
 	else
 		cpa_fail(error, CPA_EXTERNAL,
 			"rank %d %s %zu bytes %s rank %d in communicator %d: %s", rank,
-			sends ? "sends" : "expects", t->nbytes, sends ? "to" : "from", peer,
+			sends ? "sends" : "expects", t->nbytes, sends ? "to" : "from", t->rank,
 			t->comm, what);
 }
 
@@ -204,7 +211,7 @@ int cpa_comm_group_rank(const struct cpa_comm_group *group, int member)
 	return group->members ? group->members[member] : member;
 }
 
-bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const int *members)
+static bool is_group(const struct cpa_comm_group *group, int nmembers, const int *members)
 {
 	if (group->nmembers != nmembers)
 		return false;
@@ -212,6 +219,15 @@ bool cpa_comm_group_is(const struct cpa_comm_group *group, int nmembers, const i
 		if (cpa_comm_group_rank(group, i) != members[i])
 			return false;
 	return true;
+}
+
+int cpa_comm_group_find(
+	const struct cpa_comm_group *groups, int n, int nmembers, const int *members)
+{
+	for (int g = 1; g < n; g++)
+		if (is_group(&groups[g], nmembers, members))
+			return g;
+	return 0;
 }
 
 enum cpa_status cpa_comm_group_init(struct cpa_comm_group *group, const struct cpa_comm *comm,

@@ -1,20 +1,19 @@
 /*
- * comm_mpi.c - the communicator over MPI, one process a rank.  The only user of mpi.h.
+ * comm_mpi.c - the communicator over MPI, one process a rank: the module that comm_load.c loads.
  *
- * A message goes piece by piece, each piece in chunks, so that no piece is packed and MPI may
- * copy it once, from process to process.  Order alone matches: MPI keeps it for one
- * (communicator, peer, tag). An all-gather is MPI_Iallgatherv for each piece, and messages where
- * its counts are beyond an int; which of the two depends on the sizes alone, so that all members
- * come to the same.
+ * A message goes piece by piece, each piece in chunks, so that no piece is packed.  Order alone
+ * matches: MPI keeps it for one (communicator, peer, tag).  Between processes of one machine the
+ * sender of a large piece sends a note in its place where it can, and the receiver, who has asked
+ * for the piece, copies from there: see comm_near.h.  An all-gather is MPI_Iallgatherv for each
+ * piece, and messages where these copy less or its counts are beyond an int; which of the two
+ * depends on the group and the sizes alone, so that all members come to the same.
  */
-#include "dist/comm_collect.h"
-
-#if CPA_HAVE_MPI
+#include "dist/comm_flight.h"
+#include "dist/comm_module.h"
 
 #include <assert.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,28 +22,22 @@
 
 enum { TAG_SUBGROUP = 3 }; /* after those of transfers */
 static const size_t default_chunk = (size_t)1 << 30;
-
-struct group {
-	struct cpa_comm_group of;
-	MPI_Comm handle;
-};
+/* Bytes that are copied at a time while the device works, and while it does not. */
+static const size_t in_passing = (size_t)512 << 10, at_rest = (size_t)4 << 20;
 
 struct cpa_request {
 	struct cpa_request *next; /* of those in flight */
-	struct cpa_transfers list;
-	int n, nleft;
-	struct cpa_transfer **transfers; /* [n] in the order in which they were started */
+	struct cpa_flight flight;
 	MPI_Request *handles; /* [n] */
 	MPI_Status *statuses; /* [n] scratch */
 	int *ended; /* [n] scratch */
-	enum cpa_progress state;
-	struct cpa_error error;
 };
 
 struct mpi_comm {
 	struct cpa_comm comm;
 	size_t chunk_nbytes;
-	struct group *groups;
+	struct cpa_comm_group *groups; /* [ngroups] */
+	MPI_Comm *handles; /* [ngroups] */
 	int ngroups;
 	struct cpa_request *open, *flying;
 };
@@ -66,19 +59,10 @@ static enum cpa_status fail_mpi(struct cpa_error *error, const char *what, int c
 /* ---- the processes ---- */
 
 static bool started;
-
-bool cpa_mpi_built(void)
-{
-	return true;
-}
-
-bool cpa_mpi_launched(void)
-{
-	return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
-}
+static struct cpa_near *near;
 
 /* "Open MPI v4.1.4, package: ..." is cut at its first comma. */
-const char *cpa_mpi_about(void)
+static const char *mpi_about(void)
 {
 	static char text[MPI_MAX_LIBRARY_VERSION_STRING];
 	int length;
@@ -86,41 +70,6 @@ const char *cpa_mpi_about(void)
 	MPI_Get_library_version(text, &length);
 	text[strcspn(text, ",\n")] = '\0';
 	return text;
-}
-
-enum cpa_status cpa_mpi_start(struct cpa_error *error)
-{
-	int level, code;
-
-	if (started)
-		return CPA_OK;
-	/* Alone, Open MPI would start a daemon, to be able to start more processes. */
-	if (!cpa_mpi_launched())
-		setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
-	code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-	if (code != MPI_SUCCESS)
-		return fail_mpi(error, "MPI does not start", code);
-	started = true;
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	if (level < MPI_THREAD_FUNNELED)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"this MPI library does not allow a process to have threads "
-			"(MPI_THREAD_FUNNELED); one built with threads would work");
-	return CPA_OK;
-}
-
-void cpa_mpi_stop(void)
-{
-	if (started)
-		MPI_Finalize();
-	started = false;
-}
-
-void cpa_mpi_abort(int exit_status)
-{
-	if (started)
-		MPI_Abort(MPI_COMM_WORLD, exit_status);
-	exit(exit_status);
 }
 
 /* Others may compute for long: the processor is theirs after a short while. */
@@ -138,7 +87,8 @@ static int wait_for(MPI_Request *request)
 	return code;
 }
 
-enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct cpa_error *error)
+static enum cpa_status gather(
+	const void *own, size_t nbytes, void *all, struct cpa_error *error)
 {
 	MPI_Request request;
 	int code;
@@ -151,53 +101,102 @@ enum cpa_status cpa_mpi_gather(const void *own, size_t nbytes, void *all, struct
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "a gathering of all ranks", code);
 }
 
+static enum cpa_status mpi_start(
+	const struct cpa_mpi_services *services, struct cpa_error *error)
+{
+	int level, code, rank, size;
+
+	if (started)
+		return CPA_OK;
+	code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+	if (code != MPI_SUCCESS)
+		return fail_mpi(error, "MPI does not start", code);
+	started = true;
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	if (level < MPI_THREAD_FUNNELED)
+		return cpa_fail(error, CPA_UNSUPPORTED,
+			"this MPI library does not allow a process to have threads "
+			"(MPI_THREAD_FUNNELED); one built with threads would work");
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	return cpa_near_meet(rank, size, services->copy_bytes, gather, &near, error);
+}
+
+static void mpi_stop(void)
+{
+	if (started)
+		MPI_Finalize();
+	started = false;
+	cpa_near_destroy(near);
+	near = NULL;
+}
+
+static void end_all(int exit_status)
+{
+	if (started)
+		MPI_Abort(MPI_COMM_WORLD, exit_status);
+	exit(exit_status);
+}
+
 /* ---- communicators ---- */
 
 /* All members are here, and wait for each other. */
-static enum cpa_status make_handle(struct group *group, struct cpa_error *error)
+static enum cpa_status make_handle(
+	const struct cpa_comm_group *group, MPI_Comm *handle, struct cpa_error *error)
 {
 	MPI_Group world, few;
 	int code = MPI_Comm_group(MPI_COMM_WORLD, &world);
 
 	if (code != MPI_SUCCESS)
 		return fail_mpi(error, "making a communicator", code);
-	code = MPI_Group_incl(world, group->of.nmembers, group->of.members, &few);
+	code = MPI_Group_incl(world, group->nmembers, group->members, &few);
 	if (code == MPI_SUCCESS) {
-		code = MPI_Comm_create_group(MPI_COMM_WORLD, few, TAG_SUBGROUP, &group->handle);
+		code = MPI_Comm_create_group(MPI_COMM_WORLD, few, TAG_SUBGROUP, handle);
 		MPI_Group_free(&few);
 	}
 	MPI_Group_free(&world);
 	if (code == MPI_SUCCESS)
-		code = MPI_Comm_set_errhandler(group->handle, MPI_ERRORS_RETURN);
+		code = MPI_Comm_set_errhandler(*handle, MPI_ERRORS_RETURN);
 	return code == MPI_SUCCESS ? CPA_OK : fail_mpi(error, "making a communicator", code);
+}
+
+/* Room for one more. */
+static bool grow(struct mpi_comm *mpi)
+{
+	size_t n = (size_t)mpi->ngroups + 1;
+	struct cpa_comm_group *groups = realloc(mpi->groups, n * sizeof *groups);
+	MPI_Comm *handles = realloc(mpi->handles, n * sizeof *handles);
+
+	if (groups)
+		mpi->groups = groups;
+	if (handles)
+		mpi->handles = handles;
+	return groups && handles;
 }
 
 static enum cpa_status mpi_subgroup(
 	struct cpa_comm *comm, int nmembers, const int *members, int *id, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
-	struct group *groups, group;
+	struct cpa_comm_group group;
 	enum cpa_status status;
 
-	for (int g = 1; g < mpi->ngroups; g++)
-		if (cpa_comm_group_is(&mpi->groups[g].of, nmembers, members)) {
-			*id = g;
-			return CPA_OK;
-		}
-	status = cpa_comm_group_init(&group.of, comm, nmembers, members, error);
+	*id = cpa_comm_group_find(mpi->groups, mpi->ngroups, nmembers, members);
+	if (*id > 0)
+		return CPA_OK;
+	status = cpa_comm_group_init(&group, comm, nmembers, members, error);
 	if (status != CPA_OK)
 		return status;
-	groups = realloc(mpi->groups, (size_t)(mpi->ngroups + 1) * sizeof *groups);
-	if (groups)
-		mpi->groups = groups;
-	status = groups ? make_handle(&group, error)
-			: cpa_fail(error, CPA_NO_MEMORY, "out of memory for communicators");
+	group.id = mpi->ngroups;
+	group.near = cpa_near_group(near, &group);
+	status = grow(mpi) ? make_handle(&group, &mpi->handles[group.id], error)
+			   : cpa_fail(error, CPA_NO_MEMORY, "out of memory for communicators");
 	if (status != CPA_OK) {
-		free(group.of.members);
+		free(group.members);
 		return status;
 	}
-	groups[mpi->ngroups] = group;
-	*id = mpi->ngroups++;
+	mpi->groups[mpi->ngroups++] = group;
+	*id = group.id;
 	return CPA_OK;
 }
 
@@ -212,7 +211,7 @@ static void mpi_group_begin(struct cpa_comm *comm, int queue)
 	assert(!mpi->open);
 	mpi->open = request; /* NULL: group_end tells */
 	if (request)
-		cpa_transfers_init(&request->list, mpi->chunk_nbytes);
+		cpa_transfers_init(&request->flight.list, mpi->chunk_nbytes);
 }
 
 static void mpi_send(
@@ -221,10 +220,11 @@ static void mpi_send(
 	struct mpi_comm *mpi = mpi_of(comm);
 	size_t nbytes;
 
-	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].nmembers);
 	if (!mpi->open)
 		return;
-	nbytes = cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_SEND, id, peer, pieces, n);
+	nbytes = cpa_transfers_message(&mpi->open->flight.list, CPA_TRANSFER_SEND, &mpi->groups[id],
+		peer, pieces, n);
 	comm->bytes_sent += (int64_t)nbytes;
 	comm->messages += nbytes > 0;
 }
@@ -234,73 +234,91 @@ static void mpi_recv(
 {
 	struct mpi_comm *mpi = mpi_of(comm);
 
-	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].of.nmembers);
+	assert(id < mpi->ngroups && peer >= 0 && peer < mpi->groups[id].nmembers);
 	if (mpi->open)
-		cpa_transfers_message(&mpi->open->list, CPA_TRANSFER_RECV, id, peer, pieces, n);
+		cpa_transfers_message(&mpi->open->flight.list, CPA_TRANSFER_RECV, &mpi->groups[id],
+			peer, pieces, n);
 }
 
 static void mpi_all_gather(struct cpa_comm *comm, int id, const struct cpa_piece *own,
 	const struct cpa_piece *all, int n)
 {
 	struct mpi_comm *mpi = mpi_of(comm);
-	const struct cpa_comm_group *group = &mpi->groups[id].of;
+	const struct cpa_comm_group *group = &mpi->groups[id];
 	size_t nbytes;
 
 	assert(id < mpi->ngroups);
 	if (!mpi->open)
 		return;
-	nbytes = cpa_transfers_gather(
-		&mpi->open->list, id, group->nmembers, group->self, own, all, n);
+	nbytes = cpa_transfers_gather(&mpi->open->flight.list, group, own, all, n);
 	comm->bytes_sent += (int64_t)nbytes * (group->nmembers - 1);
 	comm->messages += nbytes > 0 && group->nmembers > 1;
 }
 
 /* ---- starting it ---- */
 
-static int start(struct mpi_comm *mpi, struct cpa_transfer *t, MPI_Request *handle)
+static int start(struct mpi_comm *mpi, struct cpa_transfer *t, struct cpa_near_move *move,
+	MPI_Request *handle)
 {
-	const struct group *group = &mpi->groups[t->comm];
+	MPI_Comm comm = mpi->handles[t->comm];
 
 	switch (t->kind) {
 	case CPA_TRANSFER_SEND:
-		return MPI_Isend(t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag,
-			group->handle, handle);
+		if (cpa_near_offer(near, t->rank, t->data, t->nbytes, move))
+			return MPI_Isend(&move->note, sizeof move->note, MPI_BYTE, t->peer, t->tag,
+				comm, handle);
+		return MPI_Isend(
+			t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag, comm, handle);
 	case CPA_TRANSFER_RECV:
-		return MPI_Irecv(t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag,
-			group->handle, handle);
+		return MPI_Irecv(
+			t->data, (int)t->nbytes, MPI_BYTE, t->peer, t->tag, comm, handle);
 	case CPA_TRANSFER_GATHER:
 		break;
 	}
 	return MPI_Iallgatherv(t->own ? t->own : MPI_IN_PLACE, t->own ? (int)t->nbytes : 0,
-		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, group->handle, handle);
+		MPI_BYTE, t->data, t->counts, t->displacements, MPI_BYTE, comm, handle);
 }
 
 /* Receives first, so that what arrives finds its place. */
 static enum cpa_status start_all(
 	struct mpi_comm *mpi, struct cpa_request *request, struct cpa_error *error)
 {
+	struct cpa_flight *flight = &request->flight;
+
 	for (int pass = 0; pass < 2; pass++) {
-		for (struct cpa_transfer *t = request->list.first; t; t = t->next) {
-			int code;
+		for (struct cpa_transfer *t = flight->list.first; t; t = t->next) {
+			int i = flight->n, code;
 
 			if ((t->kind == CPA_TRANSFER_RECV) != (pass == 0))
 				continue;
-			request->transfers[request->nleft] = t;
-			code = start(mpi, t, &request->handles[request->nleft]);
+			flight->transfers[i] = t;
+			code = start(mpi, t, &flight->moves[i], &request->handles[i]);
 			if (code != MPI_SUCCESS)
 				return fail_mpi(error, "starting a message", code);
-			request->nleft++;
+			flight->n++;
 		}
 	}
+	flight->nleft = flight->n;
+	flight->state = flight->n ? CPA_PENDING : CPA_DONE;
 	return CPA_OK;
 }
 
 static void destroy_request(struct cpa_request *request)
 {
 	if (request) {
-		cpa_transfers_fini(&request->list);
+		cpa_transfers_fini(&request->flight.list);
 		free(request);
 	}
+}
+
+static void alloc_tables(struct cpa_request *request)
+{
+	struct cpa_arena *arena = &request->flight.list.arena;
+	size_t n = (size_t)request->flight.list.n;
+
+	request->handles = cpa_arena_alloc(arena, n * sizeof *request->handles);
+	request->statuses = cpa_arena_alloc(arena, n * sizeof *request->statuses);
+	request->ended = cpa_arena_alloc(arena, n * sizeof *request->ended);
 }
 
 static enum cpa_status mpi_group_end(
@@ -309,18 +327,13 @@ static enum cpa_status mpi_group_end(
 	struct mpi_comm *mpi = mpi_of(comm);
 	struct cpa_request *request = mpi->open;
 	enum cpa_status status = CPA_OK;
-	size_t n = request ? (size_t)request->list.n : 0;
 
 	mpi->open = NULL;
 	if (request) {
-		struct cpa_arena *arena = &request->list.arena;
-
-		request->transfers = cpa_arena_alloc(arena, n * sizeof *request->transfers);
-		request->handles = cpa_arena_alloc(arena, n * sizeof *request->handles);
-		request->statuses = cpa_arena_alloc(arena, n * sizeof *request->statuses);
-		request->ended = cpa_arena_alloc(arena, n * sizeof *request->ended);
+		cpa_flight_prepare(&request->flight, comm->rank, near);
+		alloc_tables(request);
 	}
-	if (!request || request->list.arena.failed)
+	if (!request || request->flight.list.arena.failed)
 		status = cpa_fail(error, CPA_NO_MEMORY, "out of memory for messages");
 	else
 		status = start_all(mpi, request, error);
@@ -328,8 +341,6 @@ static enum cpa_status mpi_group_end(
 		destroy_request(request);
 		return status;
 	}
-	request->n = request->nleft;
-	request->state = request->nleft ? CPA_PENDING : CPA_DONE;
 	request->next = mpi->flying;
 	mpi->flying = request;
 	*out = request;
@@ -338,100 +349,80 @@ static enum cpa_status mpi_group_end(
 
 /* ---- how far it is ---- */
 
-static void fail_request(struct cpa_request *request, struct mpi_comm *mpi,
-	const struct cpa_transfer *t, const char *what)
+static void end_handle(struct cpa_flight *flight, int i, int code, const MPI_Status *status)
 {
-	int peer = t->kind == CPA_TRANSFER_GATHER
-		? -1
-		: cpa_comm_group_rank(&mpi->groups[t->comm].of, t->peer);
-
-	if (request->state != CPA_FAILED)
-		cpa_transfer_fail(t, mpi->comm.rank, peer, what, &request->error);
-	request->state = CPA_FAILED;
-}
-
-/* Both sides have made the same plan, so any other length is a fault. */
-static void end_transfer(struct cpa_request *request, struct mpi_comm *mpi, int i, int code,
-	const MPI_Status *status)
-{
-	const struct cpa_transfer *t = request->transfers[i];
-	char text[MPI_MAX_ERROR_STRING + 64] = "";
+	char text[MPI_MAX_ERROR_STRING] = "";
 	int class = MPI_SUCCESS, length = 0;
 
-	request->nleft--;
 	if (code != MPI_SUCCESS) {
 		MPI_Error_class(code, &class);
-		if (class == MPI_ERR_TRUNCATE)
-			snprintf(text, sizeof text, "the message that came is longer");
-		else
-			MPI_Error_string(code, text, &length);
-		fail_request(request, mpi, t, text);
-		return;
+		MPI_Error_string(code, text, &length);
+		cpa_flight_fail(flight, i,
+			class == MPI_ERR_TRUNCATE ? "the message that came is longer" : text);
+	} else if (flight->transfers[i]->kind == CPA_TRANSFER_RECV) {
+		MPI_Get_count(status, MPI_BYTE, &length);
+		cpa_flight_came(flight, i, (size_t)length);
+	} else {
+		cpa_flight_went(flight, i);
 	}
-	cpa_transfer_deliver(t);
-	if (t->kind != CPA_TRANSFER_RECV)
-		return;
-	MPI_Get_count(status, MPI_BYTE, &length);
-	if ((size_t)length == t->nbytes)
-		return;
-	snprintf(text, sizeof text, "the message that came has %d bytes", length);
-	fail_request(request, mpi, t, text);
 }
 
-static void advance(struct mpi_comm *mpi, struct cpa_request *request)
+static void advance(struct cpa_request *request, size_t *budget)
 {
+	struct cpa_flight *flight = &request->flight;
 	int n = 0, code;
 
-	if (request->state != CPA_PENDING)
+	if (flight->state != CPA_PENDING)
 		return;
-	code = MPI_Testsome(request->n, request->handles, &n, request->ended, request->statuses);
+	code = MPI_Testsome(flight->n, request->handles, &n, request->ended, request->statuses);
 	if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
-		request->state = CPA_FAILED;
-		fail_mpi(&request->error, "asking after messages", code);
+		flight->state = CPA_FAILED;
+		fail_mpi(&flight->error, "asking after messages", code);
 		return;
 	}
 	for (int i = 0; n != MPI_UNDEFINED && i < n; i++)
-		end_transfer(request, mpi, request->ended[i],
+		end_handle(flight, request->ended[i],
 			code == MPI_SUCCESS ? MPI_SUCCESS : request->statuses[i].MPI_ERROR,
 			&request->statuses[i]);
-	if (request->nleft == 0 && request->state == CPA_PENDING)
-		request->state = CPA_DONE;
+	cpa_flight_move(flight, budget);
 }
 
 static enum cpa_progress mpi_test(
 	struct cpa_comm *comm, struct cpa_request *request, struct cpa_error *error)
 {
-	advance(mpi_of(comm), request);
-	if (request->state == CPA_FAILED)
-		*error = request->error;
-	return request->state;
+	size_t budget = at_rest;
+
+	(void)comm;
+	advance(request, &budget);
+	if (request->flight.state == CPA_FAILED)
+		*error = request->flight.error;
+	return request->flight.state;
 }
 
 static void mpi_progress(struct cpa_comm *comm)
 {
+	size_t budget = in_passing;
+
 	for (struct cpa_request *r = mpi_of(comm)->flying; r; r = r->next)
-		advance(mpi_of(comm), r);
+		advance(r, &budget);
 }
 
 /* What is not done is left to MPI, memory included: such a run has failed, and soon ends. */
 static void mpi_request_free(struct cpa_comm *comm, struct cpa_request *request)
 {
 	struct cpa_request **link = &mpi_of(comm)->flying;
-	bool done = true;
 
 	while (*link != request)
 		link = &(*link)->next;
 	*link = request->next;
-	for (int i = 0; i < request->n; i++)
-		done &= request->handles[i] == MPI_REQUEST_NULL;
-	if (done)
+	if (request->flight.nleft == 0)
 		destroy_request(request);
 }
 
 static void mpi_abort(struct cpa_comm *comm)
 {
 	(void)comm;
-	cpa_mpi_abort(2);
+	end_all(2);
 }
 
 static void mpi_destroy(struct cpa_comm *comm)
@@ -439,10 +430,11 @@ static void mpi_destroy(struct cpa_comm *comm)
 	struct mpi_comm *mpi = mpi_of(comm);
 
 	for (int g = 0; g < mpi->ngroups; g++) {
-		MPI_Comm_free(&mpi->groups[g].handle);
-		free(mpi->groups[g].of.members);
+		MPI_Comm_free(&mpi->handles[g]);
+		free(mpi->groups[g].members);
 	}
 	free(mpi->groups);
+	free(mpi->handles);
 	free(mpi);
 }
 
@@ -461,37 +453,47 @@ static const struct cpa_comm_ops mpi_ops = {
 	.progress = mpi_progress,
 };
 
-enum cpa_status cpa_comm_mpi_create(
+static enum cpa_status create(
 	size_t chunk_nbytes, struct cpa_comm **comm, struct cpa_error *error)
 {
 	struct mpi_comm *mpi = calloc(1, sizeof *mpi);
+	struct cpa_comm_group world = {0};
 	int code;
 
 	assert(started && chunk_nbytes <= INT_MAX);
-	if (mpi)
-		mpi->groups = calloc(1, sizeof *mpi->groups);
-	if (!mpi || !mpi->groups) {
-		free(mpi);
+	if (!mpi || !grow(mpi)) {
+		if (mpi)
+			mpi_destroy(&mpi->comm);
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a communicator");
 	}
 	mpi->comm.ops = &mpi_ops;
+	mpi->comm.memory = cpa_near_memory(near);
 	mpi->chunk_nbytes = chunk_nbytes ? chunk_nbytes : default_chunk;
 	MPI_Comm_rank(MPI_COMM_WORLD, &mpi->comm.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &mpi->comm.size);
 	/* Messages of the world must not meet those of another library. */
-	code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi->groups[0].handle);
+	code = MPI_Comm_dup(MPI_COMM_WORLD, &mpi->handles[0]);
 	if (code == MPI_SUCCESS)
-		code = MPI_Comm_set_errhandler(mpi->groups[0].handle, MPI_ERRORS_RETURN);
+		code = MPI_Comm_set_errhandler(mpi->handles[0], MPI_ERRORS_RETURN);
 	if (code != MPI_SUCCESS) {
-		free(mpi->groups);
-		free(mpi);
+		mpi_destroy(&mpi->comm);
 		return fail_mpi(error, "making the world", code);
 	}
-	mpi->groups[0].of.nmembers = mpi->comm.size;
-	mpi->groups[0].of.self = mpi->comm.rank;
-	mpi->ngroups = 1;
+	world.nmembers = mpi->comm.size;
+	world.self = mpi->comm.rank;
+	world.near = cpa_near_group(near, &world);
+	mpi->groups[mpi->ngroups++] = world;
 	*comm = &mpi->comm;
 	return CPA_OK;
 }
 
-#endif
+const struct cpa_mpi_module cpa_mpi_module = {
+	.layout = CPA_MODULE_LAYOUT,
+	.version = CPA_VERSION,
+	.about = mpi_about,
+	.start = mpi_start,
+	.stop = mpi_stop,
+	.abort = end_all,
+	.gather = gather,
+	.create = create,
+};

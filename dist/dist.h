@@ -52,6 +52,8 @@ struct cpa_comm {
 	int rank, size;
 	bool stream_ordered; /* groups run on a device queue (NCCL): waits are device events */
 	int64_t bytes_sent, messages; /* counted by the transport itself, as cpa_counts does */
+	/* NULL, or memory from which messages go with fewer copies; it outlives the communicator. */
+	const struct cpa_host_memory *memory;
 };
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
@@ -61,10 +63,14 @@ struct cpa_comm {
  * one thread of the process calls all of this and the communicator).  Without mpirun: a world of one.
  * stop: leaves them; nothing after a start that was never made.  Built without MPI, start is
  * CPA_UNSUPPORTED and says what to install.
+ *
+ * What speaks MPI is a shared object of its own, cpattn_mpi.so, which start, usable and about load.  It is
+ * looked for beside the library or program, then in lib/cpattn of the prefix; CPATTN_MPI_MODULE in the
+ * environment names another file.  Where it cannot be loaded, start is CPA_UNSUPPORTED and says why.
  */
-bool cpa_mpi_built(void);
+bool cpa_mpi_usable(void); /* built, found and loaded */
 bool cpa_mpi_launched(void); /* mpirun started this process */
-const char *cpa_mpi_about(void); /* "Open MPI v4.1.4, ...", or why there is none */
+const char *cpa_mpi_about(void); /* "Open MPI v4.1.4", or why there is none */
 enum cpa_status cpa_mpi_start(struct cpa_error *error);
 void cpa_mpi_stop(void);
 /* Ends all processes at once: when one has failed and others may wait for it.  Does not return. */

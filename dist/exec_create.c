@@ -17,27 +17,52 @@ bool cpa_exec_communicates(const struct cpa_exec *exec, int step)
 /* An empty buffer has no memory, but NULL would mean "no source". */
 static char nothing[16];
 
+/* Marks the buffers that messages are sent from. */
+static void mark_sent(const struct cpa_schedule *schedule, bool *sent)
+{
+	for (int i = 0; i < schedule->nops; i++) {
+		const struct cpa_op *op = &schedule->ops[i];
+
+		if (op->kind == CPA_OP_SEND || op->kind == CPA_OP_COLLECTIVE)
+			for (int k = 0; k < op->nreads; k++)
+				sent[op->reads[k].box.buffer] = true;
+	}
+}
+
+static enum cpa_status alloc_buffer(struct cpa_exec *exec, int i, bool sent, struct cpa_error *error)
+{
+	struct cpa_device *device = exec->device;
+	size_t nbytes = (size_t)cpa_buffer_nbytes(&exec->schedule->buffers[i]);
+	enum cpa_status status;
+
+	if (nbytes == 0) {
+		exec->memory[i] = nothing;
+		return CPA_OK;
+	}
+	device->memory = sent ? exec->comm->memory : NULL;
+	status = device->ops->alloc(device, nbytes, &exec->memory[i], error);
+	device->memory = NULL; /* the device may be another rank's next */
+	return status;
+}
+
 static enum cpa_status alloc_buffers(struct cpa_exec *exec, struct cpa_error *error)
 {
 	const struct cpa_schedule *schedule = exec->schedule;
 	size_t before = exec->device->nbytes, sum = 0;
+	bool *sent = calloc((size_t)schedule->nbuffers + 1, sizeof *sent);
+	enum cpa_status status = sent
+		? CPA_OK
+		: cpa_fail(error, CPA_NO_MEMORY, "out of memory for %d buffers", schedule->nbuffers);
 
-	for (int i = 0; i < schedule->nbuffers; i++) {
-		size_t nbytes = (size_t)cpa_buffer_nbytes(&schedule->buffers[i]);
-		enum cpa_status status;
-
-		if (nbytes == 0) {
-			exec->memory[i] = nothing;
-			continue;
-		}
-		status =
-			exec->device->ops->alloc(exec->device, nbytes, &exec->memory[i], error);
-		if (status != CPA_OK)
-			return status;
-		sum += nbytes;
+	if (sent)
+		mark_sent(schedule, sent);
+	for (int i = 0; status == CPA_OK && i < schedule->nbuffers; i++) {
+		status = alloc_buffer(exec, i, sent[i], error);
+		sum += (size_t)cpa_buffer_nbytes(&schedule->buffers[i]);
 	}
-	assert(exec->device->nbytes == before + sum);
-	return CPA_OK;
+	assert(status != CPA_OK || exec->device->nbytes == before + sum);
+	free(sent);
+	return status;
 }
 
 static enum cpa_status make_comms(struct cpa_exec *exec, struct cpa_error *error)

@@ -314,7 +314,7 @@ static void over_mpi(const char *cpattn)
 		"--variant ring,ulysses --repeat %d "
 		"--problem S=4608,H=24,D=128,dtype=fp32 --csv - 2>/dev/null",
 		cpattn, REPEAT);
-	if (cpa_mpi_built()) {
+	if (cpa_mpi_usable()) {
 		n = run_csv(command, lines, 4);
 		why = "cannot tell: mpirun fails";
 	}

@@ -71,7 +71,7 @@ static void list_comms(void)
 
 	printf("comms\n");
 	line("fake", "all ranks in one process, seeded, eager and rendezvous; can run here");
-	if (cpa_mpi_built())
+	if (cpa_mpi_usable())
 		snprintf(text, sizeof text,
 			"one process a rank, started by mpirun -n N cpattn verify --comm mpi ...; %s; "
 			"can run here", cpa_mpi_about());

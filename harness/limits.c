@@ -55,17 +55,14 @@ void cpa_limiter_destroy(struct cpa_limiter *limiter)
 	free(limiter);
 }
 
-static void raise(double *best, double value)
+double cpa_limiter_flop(struct cpa_limiter *limiter)
 {
-	if (value > *best)
-		*best = value;
+	return cpa_peak_fma(limiter->set, limiter->threads);
 }
 
-void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best)
+double cpa_limiter_copy(struct cpa_limiter *limiter, bool stream)
 {
-	raise(&best->flop_per_second, cpa_peak_fma(limiter->set, limiter->threads));
-	raise(&best->copy_bytes_per_second, cpa_peak_stream(limiter->space));
-	raise(&best->copy_bytes_per_second, cpa_peak_copy(limiter->space));
+	return stream ? cpa_peak_stream(limiter->space) : cpa_peak_copy(limiter->space);
 }
 
 int cpa_cores(void)

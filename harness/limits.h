@@ -6,7 +6,7 @@
 
 #include "ref/ref.h"
 
-/* Best of all samples so far; 0 before the first. */
+/* Best of all samples; 0 before the first. */
 struct cpa_limits {
 	double flop_per_second; /* fp32 multiply-add in registers, of the set below */
 	double copy_bytes_per_second; /* read + written, beyond the caches, by the best kind of
@@ -17,8 +17,10 @@ struct cpa_limiter; /* memory to copy, threads to use */
 enum cpa_status cpa_limiter_create(
 	int threads, struct cpa_limiter **limiter, struct cpa_error *error);
 void cpa_limiter_destroy(struct cpa_limiter *limiter); /* NULL is allowed */
-/* One more sample of each: some 10 ms. */
-void cpa_limiter_sample(struct cpa_limiter *limiter, struct cpa_limits *best);
+/* One more sample each, of the threads of this process: some 5 ms.  bytes/s read + written, with
+ * stores that pass by the caches or others. */
+double cpa_limiter_flop(struct cpa_limiter *limiter);
+double cpa_limiter_copy(struct cpa_limiter *limiter, bool stream);
 /* Whose multiply-add is the limit: "avx512", "avx2" or "generic", the widest that this machine
  * has and CPATTN_CPU allows. */
 const char *cpa_limit_set(void);

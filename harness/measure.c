@@ -308,29 +308,34 @@ static enum cpa_status start_lanes(struct course *c, struct cpa_error *error)
 
 /* ---- times ---- */
 
-/* Limits of all processes together, sampled while all of them do. */
-static enum cpa_status sample_limits(struct course *c, struct cpa_error *error)
+/* One rate of all processes together: as often as there are processes that of the slowest, since
+ * a faster one had for a while what all share. */
+static enum cpa_status sample_limit(
+	struct course *c, int which, double *best, struct cpa_error *error)
 {
-	enum cpa_status status = cpa_world_barrier(c->session->world, error);
+	struct cpa_limiter *limiter = c->session->limiter;
+	int n = c->session->nprocesses;
+	double own, *all = malloc((size_t)n * sizeof *all), least = INFINITY;
+	enum cpa_status status = all ? CPA_OK : out_of_memory(error);
 	if (status == CPA_OK)
-		cpa_limiter_sample(c->session->limiter, &c->limits);
+		status = cpa_world_barrier(c->session->world, error);
+	own = which == 0 ? cpa_limiter_flop(limiter) : cpa_limiter_copy(limiter, which == 1);
+	if (status == CPA_OK)
+		status = cpa_world_gather(c->session->world, &own, sizeof own, all, error);
+	for (int i = 0; i < n && status == CPA_OK; i++)
+		least = fmin(least, all[i]);
+	if (status == CPA_OK)
+		*best = fmax(*best, n * least);
+	free(all);
 	return status;
 }
 
-static enum cpa_status sum_limits(struct course *c, struct cpa_error *error)
+/* All begin together: cores share their way to the memory. */
+static enum cpa_status sample_limits(struct course *c, struct cpa_error *error)
 {
-	int n = c->session->nprocesses;
-	struct cpa_limits *all = malloc((size_t)n * sizeof *all);
-	if (!all)
-		return out_of_memory(error);
-	enum cpa_status status = cpa_world_gather(
-		c->session->world, &c->limits, sizeof c->limits, all, error);
-	c->limits = (struct cpa_limits){0};
-	for (int i = 0; i < n && status == CPA_OK; i++) {
-		c->limits.flop_per_second += all[i].flop_per_second;
-		c->limits.copy_bytes_per_second += all[i].copy_bytes_per_second;
-	}
-	free(all);
+	enum cpa_status status = sample_limit(c, 0, &c->limits.flop_per_second, error);
+	for (int i = 1; i <= 2 && status == CPA_OK; i++)
+		status = sample_limit(c, i, &c->limits.copy_bytes_per_second, error);
 	return status;
 }
 
@@ -344,7 +349,7 @@ static enum cpa_status repeat_lanes(struct course *c, struct cpa_error *error)
 			if (i == 0 || c->results[i - 1].verdict == CPA_VERDICT_RIGHT)
 				status = cpa_lane_repeat(&c->lanes[i], t >= 0, error);
 	}
-	return status == CPA_OK ? sum_limits(c, error) : status;
+	return status;
 }
 
 static struct cpa_statistics statistics_of(double *values, int n)

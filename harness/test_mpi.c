@@ -3,6 +3,7 @@
  *
  * CPATTN names the command, CPATTN_DATA the folder of recordings, as the Makefile sets them.
  */
+#include "harness/test_shell.h"
 #include "sim/test_mpi.h"
 
 #include <ctype.h>
@@ -18,57 +19,9 @@
 
 #include "dist/dist.h"
 
-static char directory[] = "/tmp/cpattn-mpi.XXXXXX", said[1 << 20];
 static bool has_mpirun;
 
 /* ---- running ---- */
-
-/* Exit status of a shell command; what it says is kept.  @ stands for the command, ~ for the
- * data, # for a folder of this test. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...)
-{
-	static char line[4096], text[16384];
-	va_list arguments;
-	size_t n = 0, used = 0;
-	FILE *pipe;
-	int status;
-
-	va_start(arguments, format);
-	vsnprintf(line, sizeof line, format, arguments);
-	va_end(arguments);
-	for (const char *p = line; *p; p++) {
-		const char *with = *p == '@' ? getenv("CPATTN")
-			: *p == '~'	     ? getenv("CPATTN_DATA")
-			: *p == '#'	     ? directory
-					     : NULL;
-
-		n += (size_t)snprintf(
-			text + n, sizeof text - n, "%s%.*s", with ? with : "", with ? 0 : 1, p);
-		assert_true(n < sizeof text - 8);
-	}
-	strcpy(text + n, " 2>&1");
-	pipe = popen(text, "r");
-	assert_non_null(pipe);
-	while (used + 1 < sizeof said &&
-		(n = fread(said + used, 1, sizeof said - used - 1, pipe)) > 0)
-		used += n;
-	said[used] = '\0';
-	status = pclose(pipe);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void assert_says(const char *text)
-{
-	if (!strstr(said, text))
-		fail_msg("\"%s\" is not said in: %.4000s", text, said);
-}
-
-static void assert_silent_on(const char *text)
-{
-	if (strstr(said, text))
-		fail_msg("\"%s\" is said in: %.4000s", text, said);
-}
 
 static int times(const char *text)
 {
@@ -184,6 +137,13 @@ static void joint_segments_over_three_processes_give_the_bits_of_one(void **stat
 		"S=211,H=4,D=16,dtype=fp32,segments=text:43:replicated/image:168:split");
 }
 
+static void large_messages_give_the_bits_of_one(void **state)
+{
+	(void)state;
+	compare(3, "--problem S=401,H=6,D=32,dtype=fp32");
+	compare(2, "--problem B=2,S=600,Hq=4,Hkv=2,D=64,dtype=fp32");
+}
+
 static void five_processes_for_three_tokens_give_the_bits_of_one(void **state)
 {
 	(void)state;
@@ -290,6 +250,21 @@ static void a_patience_that_is_no_number_is_refused(void **state)
 	assert_says("CPATTN_PATIENCE is 'soon'; expected a number of seconds above 0");
 }
 
+static void sharing_that_is_neither_on_nor_off_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		run("CPATTN_SHARE=maybe @ verify --comm mpi --problem S=30,H=3,D=8"), 2);
+	assert_says("CPATTN_SHARE is 'maybe'; expected 1");
+	needs_mpirun();
+	/* On one of the ranks: the others do not wait for it. */
+	assert_int_equal(run("timeout 60 mpirun -n 1 @ verify --comm mpi --problem S=30,H=3,D=8 "
+			     ": -n 1 env CPATTN_SHARE=maybe @ verify --comm mpi "
+			     "--problem S=30,H=3,D=8"),
+		2);
+	assert_says("CPATTN_SHARE is 'maybe'; expected 1");
+}
+
 /* ---- one rank fails ---- */
 
 static void a_bad_file_on_one_rank_ends_all_with_its_sentence(void **state)
@@ -332,6 +307,18 @@ static void a_rank_without_memory_ends_all_with_its_sentence(void **state)
 		run("mpirun -n 1 @ %s : -n 1 sh -c 'ulimit -v 500000; exec @ %s'", what, what),
 		2);
 	assert_says("rank 1: out of memory");
+}
+
+/* 16 MB are enough for the files of MPI, and not for what is sent. */
+static void a_limit_on_files_hinders_nobody(void **state)
+{
+	(void)state;
+	needs_mpirun();
+	assert_int_equal(run("mpirun -n 2 sh -c 'ulimit -f 32768; exec @ verify --comm mpi "
+			     "--problem Sq=8,Skv=30000,H=1,D=512,dtype=fp32 "
+			     "--variant ring_anything'"),
+		0);
+	assert_says("0 wrong");
 }
 
 /* Whether some process has this among its arguments. */
@@ -392,18 +379,13 @@ static void a_build_without_mpi_says_what_to_install(void **state)
 	assert_says("cannot run here: built without MPI");
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return run("rm -rf #") != 0;
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_processes_give_the_bits_of_one),
 		cmocka_unit_test(uneven_lengths_over_three_processes_give_the_bits_of_one),
 		cmocka_unit_test(joint_segments_over_three_processes_give_the_bits_of_one),
+		cmocka_unit_test(large_messages_give_the_bits_of_one),
 		cmocka_unit_test(five_processes_for_three_tokens_give_the_bits_of_one),
 		cmocka_unit_test(batch_groups_of_processes_give_the_bits_of_one),
 		cmocka_unit_test(a_recording_over_three_processes_gives_the_bits_of_one),
@@ -414,22 +396,21 @@ int main(void)
 		cmocka_unit_test(another_world_than_was_started_is_refused),
 		cmocka_unit_test(faults_and_random_problems_are_refused),
 		cmocka_unit_test(a_patience_that_is_no_number_is_refused),
+		cmocka_unit_test(sharing_that_is_neither_on_nor_off_is_refused),
 		cmocka_unit_test(a_bad_file_on_one_rank_ends_all_with_its_sentence),
 		cmocka_unit_test(ranks_with_different_problems_are_told_apart),
 		cmocka_unit_test(a_rank_without_memory_ends_all_with_its_sentence),
+		cmocka_unit_test(a_limit_on_files_hinders_nobody),
 		cmocka_unit_test(a_killed_rank_ends_all_and_leaves_no_orphans),
 	};
 	static const struct CMUnitTest none[] = {
 		cmocka_unit_test(a_build_without_mpi_says_what_to_install),
 	};
 
-	if (!getenv("CPATTN") || !getenv("CPATTN_DATA") || !mkdtemp(directory)) {
-		fprintf(stderr,
-			"CPATTN and CPATTN_DATA must say where the command and its data are\n");
+	if (!prepare())
 		return 1;
-	}
 	set_environment();
-	if (!cpa_mpi_built())
+	if (!cpa_mpi_usable())
 		return cmocka_run_group_tests(none, NULL, clean);
 	has_mpirun = find_mpirun();
 	return cmocka_run_group_tests(tests, NULL, clean);

@@ -233,6 +233,6 @@ int main(int argc, char **argv)
 		return run_rank(argv[1]);
 	self = argv[0];
 	set_environment();
-	has_mpirun = cpa_mpi_built() && find_mpirun();
+	has_mpirun = cpa_mpi_usable() && find_mpirun();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 /* Stands in front of each allocation; its size keeps what follows aligned. */
 struct head {
 	_Alignas(CPA_HOST_ALIGN) size_t nbytes;
+	const struct cpa_host_memory *memory; /* where it is from; NULL: malloc */
 };
 
 /* Every device of this file. */
@@ -39,17 +40,21 @@ struct cpa_device_event {
 	int queue;
 };
 
-/* Not rounded up, so that a checker of memory accesses sees the true end. */
+/* Of malloc it is not rounded up, so that a checker of memory accesses sees the true end. */
 enum cpa_status cpa_host_alloc(
 	struct cpa_device *device, size_t nbytes, void **memory, struct cpa_error *error)
 {
-	void *block;
+	const struct cpa_host_memory *from = device->memory;
+	size_t all = sizeof(struct head) + nbytes;
+	bool possible = nbytes <= PTRDIFF_MAX - sizeof(struct head);
+	void *block = from && possible ? from->take(from->context, all) : NULL;
 
-	if (nbytes > PTRDIFF_MAX - sizeof(struct head) ||
-		posix_memalign(&block, CPA_HOST_ALIGN, sizeof(struct head) + nbytes))
+	if (!block)
+		from = NULL;
+	if (!possible || (!block && posix_memalign(&block, CPA_HOST_ALIGN, all)))
 		return cpa_fail(error, CPA_NO_MEMORY, "device %s: %zu bytes are not to be had",
 			device->ops->name, nbytes);
-	((struct head *)block)->nbytes = nbytes;
+	*(struct head *)block = (struct head){.nbytes = nbytes, .memory = from};
 	device->nbytes += nbytes;
 	if (device->peak < device->nbytes)
 		device->peak = device->nbytes;
@@ -66,7 +71,23 @@ void cpa_host_free(struct cpa_device *device, void *memory)
 	head = (struct head *)memory - 1;
 	assert(head->nbytes <= device->nbytes);
 	device->nbytes -= head->nbytes;
-	free(head);
+	if (head->memory)
+		head->memory->give(head->memory->context, head);
+	else
+		free(head);
+}
+
+void cpa_copy_bytes(void *dst, const void *src, size_t nbytes, size_t whole)
+{
+	bool stream = whole <= INT64_MAX / 2 && cpa_move_streams(2 * (int64_t)whole);
+
+	cpa_move()->copy(&(struct cpa_move_rows){.dst = dst,
+				 .src = src,
+				 .nrows = nbytes > 0,
+				 .nbytes = nbytes},
+		stream);
+	if (stream)
+		cpa_move()->fence();
 }
 
 enum cpa_status cpa_host_transfer(struct cpa_device *device, void *dst, const void *src,

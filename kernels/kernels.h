@@ -83,6 +83,14 @@ struct cpa_device_ops {
 	void (*destroy)(struct cpa_device *);
 };
 
+/* Where memory of a device that lives in host memory may be taken from.  take: aligned to 64 bytes; NULL:
+ * not this much, not here. */
+struct cpa_host_memory {
+	void *(*take)(void *context, size_t nbytes);
+	void (*give)(void *context, void *memory);
+	void *context;
+};
+
 /* A device begins with this; its own state follows. */
 struct cpa_device {
 	const struct cpa_device_ops *ops;
@@ -92,6 +100,8 @@ struct cpa_device {
 	 * thread: a transport without threads of its own moves its messages meanwhile. */
 	void (*progress)(void *context);
 	void *progress_context;
+	/* NULL, or what alloc of devices in host memory asks first; it outlives what it gave. */
+	const struct cpa_host_memory *memory;
 	size_t nbytes, peak;  /* allocated now and at most, exact; without the scratch of kernels */
 };
 
@@ -109,5 +119,9 @@ const char *cpa_cpu_lacks_tiles(void);
 /* CPA_INVALID for an unknown name, CPA_UNSUPPORTED for one not built in or without hardware. */
 enum cpa_status cpa_device_create(const char *name, struct cpa_device **device, struct cpa_error *error);
 void cpa_device_destroy(struct cpa_device *device); /* NULL is allowed */
+
+/* Copies bytes of host memory in this thread, past the caches where `whole`, the bytes of all that this is
+ * a part of, are more than they keep.  Source and target do not overlap; done when it returns. */
+void cpa_copy_bytes(void *dst, const void *src, size_t nbytes, size_t whole);
 
 #endif

@@ -111,6 +111,88 @@ static void bytes_are_counted_exactly(void **state)
 	cpa_device_destroy(device);
 }
 
+/* Gives one block at a time, and nothing above 1000 bytes. */
+struct store {
+	_Alignas(64) char block[1000];
+	bool out;
+};
+
+static void *take(void *context, size_t nbytes)
+{
+	struct store *store = context;
+
+	if (store->out || nbytes > sizeof store->block)
+		return NULL;
+	store->out = true;
+	return store->block;
+}
+
+static void give(void *context, void *memory)
+{
+	struct store *store = context;
+
+	assert_ptr_equal(memory, store->block);
+	assert_true(store->out);
+	store->out = false;
+}
+
+static bool holds(const struct store *store, const void *memory)
+{
+	return (uintptr_t)memory - (uintptr_t)store->block < sizeof store->block;
+}
+
+static void memory_may_be_of_others_and_goes_back_to_them(void **state)
+{
+	static struct store store;
+	const struct cpa_host_memory memory = {take, give, &store};
+	struct cpa_device *device = make("cpu");
+	struct cpa_error error;
+	void *a, *b, *c;
+
+	(void)state;
+	device->memory = &memory;
+	assert_int_equal(device->ops->alloc(device, 500, &a, &error), CPA_OK);
+	assert_int_equal(device->ops->alloc(device, 200, &b, &error), CPA_OK);
+	device->memory = NULL;
+	assert_true(holds(&store, a) && (uintptr_t)a % 64 == 0);
+	assert_false(holds(&store, b));
+	assert_int_equal(device->nbytes, 700);
+	memset(a, 1, 500);
+	device->ops->free(device, a);
+	device->ops->free(device, b);
+	assert_false(store.out);
+	device->memory = &memory;
+	assert_int_equal(device->ops->alloc(device, 1001, &c, &error), CPA_OK);
+	assert_false(store.out);
+	assert_int_equal(
+		device->ops->alloc(device, SIZE_MAX - 10, &b, &error), CPA_NO_MEMORY);
+	device->ops->free(device, c);
+	assert_int_equal(device->nbytes, 0);
+	cpa_device_destroy(device);
+}
+
+/* At any alignment, around a line and in many lines, in the caches and past them. */
+static void bytes_are_copied_as_they_are_and_no_more(void **state)
+{
+	static const size_t lengths[] = {0, 1, 63, 64, 65, 1000, 40000};
+	static char from[40200], to[40200];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof from; i++)
+		from[i] = (char)(i * 7 % 251);
+	for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+		for (size_t shift = 0; shift < 3 * 65; shift += 13) {
+			size_t length = lengths[n], at = shift % 65;
+
+			memset(to, -1, sizeof to);
+			cpa_copy_bytes(to + 1 + at, from + shift / 3, length,
+				shift % 2 ? (size_t)1 << 40 : length);
+			assert_memory_equal(to + 1 + at, from + shift / 3, length);
+			assert_int_equal(to[at], -1);
+			assert_int_equal(to[1 + at + length], -1);
+		}
+}
+
 static void memory_that_cannot_be_had_is_reported(void **state)
 {
 	struct cpa_device *device = make("ref");
@@ -211,6 +293,8 @@ int main(void)
 		cmocka_unit_test(scratch_given_back_is_used_again),
 #endif
 		cmocka_unit_test(bytes_are_counted_exactly),
+		cmocka_unit_test(memory_may_be_of_others_and_goes_back_to_them),
+		cmocka_unit_test(bytes_are_copied_as_they_are_and_no_more),
 		cmocka_unit_test(memory_that_cannot_be_had_is_reported),
 		cmocka_unit_test(what_was_uploaded_is_downloaded),
 		cmocka_unit_test(poison_is_not_a_number_in_any_dtype),

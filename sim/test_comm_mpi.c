@@ -3,70 +3,16 @@
  * mpirun on itself, once for each case; started by mpirun it is one rank of a case.
  */
 #include "sim/sim.h"
-#include "sim/test_mpi.h"
+#include "sim/test_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 /* ---- a rank ---- */
-
-static struct cpa_comm *comm;
-static struct cpa_error error;
-
-#define CHECK(condition) check((condition), #condition, __LINE__)
-static void check(bool condition, const char *text, int line)
-{
-	if (condition)
-		return;
-	fprintf(stderr, "rank %d, line %d: %s (%s)\n", comm ? comm->rank : -1, line, text,
-		error.text);
-	cpa_mpi_abort(1);
-}
-
-static enum cpa_progress finish(struct cpa_request *request)
-{
-	enum cpa_progress state;
-
-	while ((state = comm->ops->test(comm, request, &error)) == CPA_PENDING)
-		;
-	return state;
-}
-
-static void run_group(void)
-{
-	struct cpa_request *request;
-
-	CHECK(comm->ops->group_end(comm, &request, &error) == CPA_OK);
-	CHECK(finish(request) == CPA_DONE);
-	comm->ops->request_free(comm, request);
-}
-
-/* What byte i of message `n` from rank `from` to rank `to` is. */
-static unsigned char byte_of(int from, int to, int n, size_t i)
-{
-	return (unsigned char)(from * 89 + to * 41 + n * 23 + (int)(i % 251));
-}
-
-static void fill(unsigned char *data, size_t nbytes, int from, int to, int n)
-{
-	for (size_t i = 0; i < nbytes; i++)
-		data[i] = byte_of(from, to, n, i);
-}
-
-static bool is_filled(const unsigned char *data, size_t nbytes, int from, int to, int n)
-{
-	for (size_t i = 0; i < nbytes; i++)
-		if (data[i] != byte_of(from, to, n, i))
-			return false;
-	return true;
-}
 
 /* Three pieces, the second one empty. */
 enum { LONGEST = 300, NMESSAGES = 3, MOST = 8 };
@@ -323,29 +269,6 @@ static int run_rank(const char *name)
 
 /* ---- all ranks ---- */
 
-static const char *self;
-static bool has_mpirun;
-
-/* worlds: their sizes, as digits. */
-static void launch(const char *name, const char *worlds)
-{
-	char command[4500];
-
-	if (!has_mpirun)
-		skip();
-	for (; *worlds; worlds++) {
-		snprintf(command, sizeof command, "mpirun -n %c '%s' %s", *worlds, self, name);
-		if (system(command) != 0)
-			fail_msg("%s failed", command);
-	}
-}
-
-#define CASE(name, worlds)                                                                       \
-	static void name(void **state)                                                           \
-	{                                                                                        \
-		(void)state;                                                                     \
-		launch(#name, #worlds);                                                          \
-	}
 CASE(messages_of_several_pieces_match_by_order, 235)
 CASE(messages_may_go_in_chunks, 3)
 CASE(gathers_on_subgroups_take_uneven_and_empty_shares, 235)
@@ -403,7 +326,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		return run_rank(argv[1]);
-	if (!cpa_mpi_built())
+	if (!cpa_mpi_usable())
 		return cmocka_run_group_tests(none, NULL, NULL);
 	self = argv[0];
 	set_environment();

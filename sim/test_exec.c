@@ -161,6 +161,78 @@ static void an_executor_allocates_its_peak_at_once_and_no_more(void **state)
 	free_rig(&rig);
 }
 
+struct taken {
+	void *blocks[8];
+	int n, nback;
+};
+
+static void *take(void *context, size_t nbytes)
+{
+	struct taken *taken = context;
+	void *block;
+
+	assert_true(taken->n < 8);
+	assert_int_equal(posix_memalign(&block, 64, nbytes), 0);
+	return taken->blocks[taken->n++] = block;
+}
+
+static void give(void *context, void *memory)
+{
+	struct taken *taken = context;
+
+	taken->nback++;
+	free(memory);
+}
+
+/* Buffers of a rank that messages are sent from. */
+static int sent_from(const struct cpa_schedule *schedule, bool *sent)
+{
+	int n = 0;
+
+	for (int i = 0; i < schedule->nops; i++)
+		for (int k = 0; schedule->ops[i].kind == CPA_OP_SEND && k < schedule->ops[i].nreads;
+			k++)
+			sent[schedule->ops[i].reads[k].box.buffer] = true;
+	for (int i = 0; i < schedule->nbuffers; i++)
+		n += sent[i];
+	return n;
+}
+
+static void what_is_sent_lies_in_memory_of_the_communicator(void **state)
+{
+	struct rig rig = make_rig("cpu", true);
+	struct taken taken[P] = {{.n = 0}};
+	struct cpa_host_memory memory[P];
+
+	(void)state;
+	for (int r = 0; r < P; r++) {
+		memory[r] = (struct cpa_host_memory){take, give, &taken[r]};
+		cpa_fake_world_comm(rig.world, r)->memory = &memory[r];
+	}
+	make_execs(&rig, &poisoned);
+	for (int r = 0; r < P; r++) {
+		bool sent[32] = {false};
+		int n = sent_from(rig.schedules[r], sent);
+
+		assert_true(n > 0 && n < rig.schedules[r]->nbuffers);
+		assert_int_equal(taken[r].n, n);
+		for (int i = 0; i < rig.schedules[r]->nbuffers; i++) {
+			bool found = false;
+
+			for (int k = 0; k < n; k++)
+				found |= (uintptr_t)cpa_exec_memory(rig.execs[r], i) -
+						(uintptr_t)taken[r].blocks[k] <=
+					128;
+			assert_int_equal(found, sent[i]);
+		}
+	}
+	assert_int_equal(run(&rig, CPA_FAKE_EAGER, 1), CPA_OK);
+	assert_true(worst(&rig) <= tolerance);
+	free_rig(&rig);
+	for (int r = 0; r < P; r++)
+		assert_int_equal(taken[r].nback, taken[r].n);
+}
+
 static void a_reset_poisons_all_but_the_inputs(void **state)
 {
 	struct rig rig = make_rig("ref", true);
@@ -188,6 +260,7 @@ int main(void)
 		cmocka_unit_test(the_same_seed_gives_the_same_run),
 		cmocka_unit_test(a_skipped_merge_leaves_the_first_partial),
 		cmocka_unit_test(an_executor_allocates_its_peak_at_once_and_no_more),
+		cmocka_unit_test(what_is_sent_lies_in_memory_of_the_communicator),
 		cmocka_unit_test(a_reset_poisons_all_but_the_inputs),
 	};
 
