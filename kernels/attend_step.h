@@ -33,10 +33,11 @@
 	for (int x = 0; x < (nvectors); x++)                                                     \
 		sum[i][x] = (VECTOR){0};
 
-/* Memory that is soon wanted, asked for a line at a time: rows `step` apart, or NULL. */
+/* Memory that is soon wanted, asked for a line at a time: rows of numbers of `size` bytes, `step`
+ * bytes apart, or NULL. */
 struct NAME(ahead) {
-	const REAL *at;
-	int64_t step;
+	const char *at;
+	int64_t step, size;
 };
 enum { NAME(LINE) = 64 / sizeof(REAL) };
 
@@ -53,7 +54,7 @@ CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL 
 		if (ahead.at)
 			UNROLL
 		for (int i = 0; i < rows; i++)
-			CPA_PREFETCH(ahead.at + i * ahead.step + line);
+			CPA_PREFETCH(ahead.at + i * ahead.step + line * ahead.size);
 		SUMS(rows, nvectors, k, step, 1, line, end, q, sum)
 	}
 	UNROLL
@@ -264,7 +265,7 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors,
 		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL,                  \
 		(struct NAME(ahead)){                                                            \
 			step->next_v.at ? step->next_v.at + j * step->next_v.step : NULL,        \
-			step->next_v.step})
+			step->next_v.step, step->next_v.size})
 	for (; j + ROWS <= step->n; j += ROWS)
 		SCORE_TILE(ROWS);
 	REMAINDER(step->n - j, SCORE_TILE(COUNT))
@@ -275,14 +276,14 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors,
 CPA_INLINE struct NAME(ahead) NAME(wanted)(const struct NAME(step) * step, int64_t d)
 {
 	int64_t within = d % NAME(LINE);
-	struct NAME(ahead) ahead = {NULL, 0};
+	struct NAME(ahead) ahead = {NULL, 0, 0};
 
 	if (within < ROWS)
 		ahead = step->next_k;
 	else if (within < 2 * ROWS)
 		ahead = step->next_q;
 	if (ahead.at)
-		ahead.at += d;
+		ahead.at += d * ahead.size;
 	return ahead;
 }
 

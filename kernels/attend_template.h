@@ -178,7 +178,7 @@ static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
 	int end = panel->first + panel->nvectors * WIDE;
 
 	for (int i = panel->first; i < end && i < unit->n; i++) {
-		struct cpa_range keys = *cpa_unit_row(unit, sight, i).keys;
+		struct cpa_range keys = *cpa_unit_keys(unit, sight, i);
 
 		hull.start = NAME(least)(hull.start, keys.start);
 		hull.end = NAME(most)(hull.end, keys.end);
@@ -202,27 +202,27 @@ static void NAME(find_clear)(struct NAME(step) * step, struct cpa_range all, int
 	step->clear_end = end;
 }
 
+static struct NAME(ahead)
+	NAME(ahead_of)(const struct cpa_array *array, int64_t t, int64_t b, int64_t h)
+{
+	int64_t size = (int64_t)cpa_dtype_nbytes(array->dtype);
+
+	return (struct NAME(ahead)){
+		cpa_element(array, cpa_array_index(array, t, b, h)), array->token * size, size};
+}
+
 /* The first keys, values and queries of the unit that is likely to be next. */
 static void NAME(look_ahead)(const struct cpa_attend_unit *next, struct NAME(step) * step)
 {
 	const struct cpa_attend *attend = next->call->attend;
-	int64_t t = next->first % attend->nq, h = next->head + next->first / attend->nq;
-	struct cpa_range keys = next->call->visible[next->b * attend->nq + t];
+	struct cpa_range keys = next->call->visible[next->b * attend->nq + next->token];
 
-	if (attend->k.dtype != DTYPE || keys.start >= keys.end)
+	if (keys.start >= keys.end)
 		return;
-	step->next_k = (struct NAME(ahead)){
-		cpa_element(
-			&attend->k, cpa_array_index(&attend->k, keys.start, next->b, next->kv)),
-		attend->k.token};
+	step->next_k = NAME(ahead_of)(&attend->k, keys.start, next->b, next->kv);
 	if (!step->next_v.at)
-		step->next_v = (struct NAME(ahead)){
-			cpa_element(&attend->v,
-				cpa_array_index(&attend->v, keys.start, next->b, next->kv)),
-			attend->v.token};
-	step->next_q = (struct NAME(ahead)){
-		cpa_element(&attend->q, cpa_array_index(&attend->q, t, next->b, h)),
-		attend->q.token};
+		step->next_v = NAME(ahead_of)(&attend->v, keys.start, next->b, next->kv);
+	step->next_q = NAME(ahead_of)(&attend->q, next->token, next->b, next->head);
 }
 
 /* The same step by attend_few.h. */
@@ -267,7 +267,7 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (start >= end)
 		return;
 	if (unit->call->k_ids)
-		NAME(read_bias)(unit, sight, space, panel, block->mask_at + from, &step);
+		NAME(read_bias)(unit, space, panel, block->mask_at + from, &step);
 	NAME(find_clear)(&step, panel->all, start);
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
@@ -280,10 +280,12 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	step.k = block->k + from * block->k_step;
 	step.v = block->v + from * block->v_step;
 	if (is_first && block->v != space->v)
-		step.next_v = (struct NAME(ahead)){step.v, step.v_step};
+		step.next_v = (struct NAME(ahead)){
+			(const char *)step.v, step.v_step * (int64_t)sizeof(REAL), sizeof(REAL)};
 	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
 		step.next_k = (struct NAME(ahead)){
-			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
+			(const char *)(block->k + CPA_KEY_BLOCK * block->k_step),
+			block->k_step * (int64_t)sizeof(REAL), sizeof(REAL)};
 	if (is_last && block->end == sight->nkeys && unit->next)
 		NAME(look_ahead)(unit->next, &step);
 	NAME(steps)[panel->nvectors - 1](&step);
@@ -311,7 +313,7 @@ static void NAME(attend)(
 	}
 	for (int i = 0; i < npanels; i++) {
 		NAME(sight_of_panel)(unit, &sight, &panels[i]);
-		NAME(load_queries)(unit, &sight, &space, &panels[i]);
+		NAME(load_queries)(unit, &space, &panels[i]);
 	}
 	if (space.few)
 		NAME(start_few)(&space, problem);
@@ -396,11 +398,9 @@ static void NAME(finish)(const struct cpa_attend_unit *unit, char *memory, char 
 	struct NAME(panel) panels[PANELS];
 	struct NAME(space) space = {0};
 	struct NAME(state) state;
-	struct cpa_sight sight;
 	int npanels = NAME(cut_panels)(unit->n, panels);
 
 	NAME(lay)(&space, problem, unit->n, memory);
-	cpa_sight_find(unit, &sight);
 	state = NAME(state_of)(states ? (REAL *)(void *)states : space.own, unit->n);
 	for (int i = 0; i < npanels; i++) {
 		for (int s = 1; s < unit->nsplits; s++) {
@@ -409,7 +409,7 @@ static void NAME(finish)(const struct cpa_attend_unit *unit, char *memory, char 
 
 			NAME(join)(&panels[i], problem->Dv, &state, &other);
 		}
-		NAME(store_panel)(unit, &sight, &space, &state, &panels[i]);
+		NAME(store_panel)(unit, &space, &state, &panels[i]);
 	}
 }
 
@@ -455,3 +455,4 @@ static const struct cpa_attend_type NAME(type) = {
 #undef REAL_MAX
 #undef HALVES
 #undef NO_SUMS
+#undef WITH_DTYPE
