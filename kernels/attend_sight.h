@@ -19,7 +19,7 @@ static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
 	struct cpa_range all = {0, INT64_MAX};
 
 	panel->hull = (struct cpa_range){INT64_MAX, 0};
-	panel->ascends = panel->nvectors > 1;
+	panel->ascends = CUTS(panel->nvectors);
 	for (int x = 0; x < panel->nvectors; x++) {
 		struct cpa_range hull = {INT64_MAX, 0};
 		int first = panel->first + x * WIDE;

@@ -41,7 +41,7 @@ struct NAME(panel) {
 	struct cpa_range hull; /* kept keys that any of its rows sees */
 	struct cpa_range all; /* that all of them see */
 	struct cpa_range seen[COLUMNS]; /* by any row of each vector */
-	bool ascends; /* both ends of these never step back, and none is empty */
+	bool ascends; /* both ends of these never step back, none is empty, and tiles may be cut */
 	bool started;
 };
 
@@ -390,4 +390,5 @@ static const struct cpa_attend_type NAME(type) = {
 #undef NO_SUMS
 #undef WITH_CUT
 #undef CUT_CASE
+#undef CUTS
 #undef WITH_DTYPE
