@@ -40,16 +40,14 @@ struct NAME(run) {
 	int first, end;
 };
 enum { NAME(MAX_RUNS) = 2 * COLUMNS + 1 };
-/* Not in narrow panels, where it saves least: with few vectors, some compilers do not keep sums in
- * registers past the choice between tiles. */
+/* Not in narrow panels, where it saves least: with few vectors, some compilers do not keep sums
+ * in registers past the choice between tiles. */
 #define CUTS(nvectors) (COLUMNS > 3 && (nvectors) == COLUMNS)
 
 /* call(first, end), both constants, for the vectors of a run of nvectors: all of them, or some
  * less at one end. */
 #define WITH_CUT(run, nvectors, call)                                                            \
-	switch (!CUTS(nvectors)        ? 0                                                       \
-			: (run)->first ? (run)->first                                            \
-				       : (run)->end - (nvectors)) {                              \
+	switch (!CUTS(nvectors) ? 0 : (run)->first ? (run)->first : (run)->end - (nvectors)) {   \
 		CUT_CASE(1, nvectors, call)                                                      \
 		CUT_CASE(2, nvectors, call)                                                      \
 		CUT_CASE(3, nvectors, call)                                                      \

@@ -41,7 +41,7 @@ struct NAME(panel) {
 	struct cpa_range hull; /* kept keys that any of its rows sees */
 	struct cpa_range all; /* that all of them see */
 	struct cpa_range seen[COLUMNS]; /* by any row of each vector */
-	bool ascends; /* both ends of these never step back, none is empty, and tiles may be cut */
+	bool ascends; /* both ends of these never step back, none is empty; tiles may be cut */
 	bool started;
 };
 
