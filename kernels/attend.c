@@ -97,19 +97,38 @@ static void close_up(const struct cpa_range *visible, int n, struct cpa_sight *s
 /* The tokens of a unit: those of its rows, or all where it goes from one head to the next. */
 static struct cpa_range tokens_of(const struct cpa_attend_unit *unit)
 {
-	int64_t nq = unit->call->attend->nq, first = unit->first % nq;
+	int64_t nq = unit->call->attend->nq, first = unit->token;
 
 	if (first + unit->n > nq)
 		return (struct cpa_range){0, nq};
 	return (struct cpa_range){first, first + unit->n};
 }
 
+static bool are_alike(const struct cpa_range *visible, int n)
+{
+	int64_t differences = 0;
+
+	for (int i = 1; i < n; i++)
+		differences |= (visible[i].start ^ visible[0].start) |
+			(visible[i].end ^ visible[0].end);
+	return !differences;
+}
+
 void cpa_sight_find(const struct cpa_attend_unit *unit, struct cpa_sight *sight)
 {
 	struct cpa_range tokens = tokens_of(unit);
+	const struct cpa_range *visible = unit->call->visible + unit->b * unit->call->attend->nq +
+		tokens.start;
+	int n = (int)(tokens.end - tokens.start);
 
-	close_up(unit->call->visible + unit->b * unit->call->attend->nq + tokens.start,
-		(int)(tokens.end - tokens.start), sight);
+	/* Mostly nothing is hidden, and there may be little else to do for each row. */
+	if (!are_alike(visible, n)) {
+		close_up(visible, n, sight);
+		return;
+	}
+	close_up(visible, 1, sight);
+	for (int i = 1; i < n; i++)
+		sight->token[i] = sight->token[0];
 }
 
 /* Pairs of a row and a key that it may see, and a bit for each row. */
@@ -122,6 +141,19 @@ static double work_of(const struct cpa_attend_unit *unit)
 	for (int64_t t = tokens.start; t < tokens.end; t++)
 		sum += row[t].end > row[t].start ? (double)(row[t].end - row[t].start) : 0;
 	return (sum / ntokens + 32) * unit->n;
+}
+
+/* Many units are the same tokens of other heads. */
+static void find_work(struct cpa_attend_unit *units, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		struct cpa_attend_unit *unit = &units[i], *last = i ? unit - 1 : NULL;
+		bool same = last && last->b == unit->b && last->token == unit->token &&
+			last->n == unit->n;
+
+		unit->work = same ? last->work : work_of(unit);
+		unit->next = i + 1 < n ? unit + 1 : NULL;
+	}
 }
 
 /* ---- cutting ---- */
@@ -151,8 +183,8 @@ static int64_t cut_group(const struct plan *plan, int64_t b, int64_t kv, int64_t
 				units[n] = (struct cpa_attend_unit){.call = &plan->call,
 					.b = b,
 					.kv = kv,
-					.head = h,
-					.first = i,
+					.token = i % nq,
+					.head = h + i / nq,
 					.n = (int)(nrows - i < rows ? nrows - i : rows),
 					.nsplits = 1};
 	}
@@ -293,10 +325,7 @@ static enum cpa_status plan_call(
 		return no_memory(error, (size_t)plan->nunits * sizeof *plan->units);
 	cut_call(plan, plan->nrows, plan->units);
 	plan->nsplits = 1;
-	for (int64_t i = 0; i < plan->nunits; i++) {
-		plan->units[i].work = work_of(&plan->units[i]);
-		plan->units[i].next = i + 1 < plan->nunits ? &plan->units[i + 1] : NULL;
-	}
+	find_work(plan->units, plan->nunits);
 	plan->space_nbytes = largest_space(plan, attend->problem);
 	plan->call.state_nbytes = plan->type->state_nbytes(attend->problem, plan->nrows);
 	nstates = plan->nunits ? split_keys(plan) : 0;

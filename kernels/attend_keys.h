@@ -99,9 +99,8 @@ READ_MASK(NAME(read_wide), double, at)
 #undef READ_MASK
 
 /* A mask that is the same for all rows is read once for all lanes. */
-static void NAME(read_bias)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) * space, const struct NAME(panel) * panel, const int64_t *keys,
-	struct NAME(step) * step)
+static void NAME(read_bias)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
+	const struct NAME(panel) * panel, const int64_t *keys, struct NAME(step) * step)
 {
 	const struct cpa_attend *attend = unit->call->attend;
 	const struct cpa_mask *mask = &attend->problem->rule.mask;
@@ -110,7 +109,7 @@ static void NAME(read_bias)(const struct cpa_attend_unit *unit, const struct cpa
 
 	for (int x = 0; x < nrows; x++) {
 		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_unit_row row = cpa_unit_row(unit, sight, i);
+		struct cpa_unit_row row = cpa_unit_row(unit, i);
 
 		rows[x] = (attend->batches.start + unit->b) * mask->batch +
 			(attend->heads.start + row.h) * mask->head +
@@ -135,7 +134,7 @@ static bool NAME(look)(const struct cpa_attend_unit *unit, const struct cpa_sigh
 
 	for (int x = 0; x < panel->nvectors * WIDE; x++) {
 		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_range seen = *cpa_unit_row(unit, sight, i).keys;
+		struct cpa_range seen = *cpa_unit_keys(unit, sight, i);
 		int64_t first = seen.start - start, end = seen.end - start;
 
 		first = first < 0 ? 0 : first > n ? n : first;

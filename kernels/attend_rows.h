@@ -3,86 +3,109 @@
  * Part of attend_template.h.
  */
 
-/* n numbers as REAL: in place, or widened into `to`. */
-CPA_INLINE const REAL *NAME(widen)(enum cpa_dtype dtype, const void *from, int64_t n, REAL *to)
+/* WIDE numbers of a row from number d on.  dtype is a constant wherever this is inlined, and
+ * DTYPE or, with HALVES, one of 16 bits. */
+CPA_INLINE VECTOR NAME(take)(const enum cpa_dtype dtype, const void *row, int64_t d)
 {
-	const uint16_t *half = from;
-	int64_t i = 0;
-
-	if (dtype == DTYPE)
-		return from;
 #if HALVES
 	if (dtype == CPA_DTYPE_BF16)
-		for (; i + WIDE <= n; i += WIDE)
-			*(NAME(loose) *)(to + i) = NAME(load_bf16)(half + i);
-	else if (dtype == CPA_DTYPE_FP16)
-		for (; i + WIDE <= n; i += WIDE)
-			*(NAME(loose) *)(to + i) = NAME(load_fp16)(half + i);
-#else
-	(void)half;
+		return NAME(load_bf16)((const uint16_t *)row + d);
+	if (dtype == CPA_DTYPE_FP16)
+		return NAME(load_fp16)((const uint16_t *)row + d);
 #endif
-	if (i < n)
-		cpa_run_convert(DTYPE, to + i, dtype,
-			(const char *)from + i * (int64_t)cpa_dtype_nbytes(dtype), n - i);
-	return to;
+	(void)dtype;
+	return *(const NAME(loose) *)((const REAL *)row + d);
 }
 
-/* n numbers to any type, with one rounding. */
-CPA_INLINE void NAME(narrow)(enum cpa_dtype dtype, void *to, int64_t n, const REAL *from)
+CPA_INLINE void NAME(give)(const enum cpa_dtype dtype, void *row, int64_t d, VECTOR x)
 {
-	uint16_t *half = to;
-	int64_t i = 0;
-
 #if HALVES
-	if (dtype == CPA_DTYPE_BF16)
-		for (; i + WIDE <= n; i += WIDE)
-			NAME(store_bf16)(half + i, AT_CONST(from + i));
-	else if (dtype == CPA_DTYPE_FP16)
-		for (; i + WIDE <= n; i += WIDE)
-			NAME(store_fp16)(half + i, AT_CONST(from + i));
-#else
-	(void)half;
+	if (dtype == CPA_DTYPE_BF16) {
+		NAME(store_bf16)((uint16_t *)row + d, x);
+		return;
+	}
+	if (dtype == CPA_DTYPE_FP16) {
+		NAME(store_fp16)((uint16_t *)row + d, x);
+		return;
+	}
 #endif
-	if (i < n)
-		cpa_run_convert(dtype, (char *)to + i * (int64_t)cpa_dtype_nbytes(dtype), DTYPE,
-			from + i, n - i);
+	(void)dtype;
+	*(NAME(loose) *)((REAL *)row + d) = x;
+}
+
+/* Whether take() and give() do for rows of `dim` numbers. */
+CPA_INLINE bool NAME(takes)(enum cpa_dtype dtype, int64_t dim)
+{
+	bool half = dtype == CPA_DTYPE_BF16 || dtype == CPA_DTYPE_FP16;
+
+	return dtype == DTYPE || (HALVES && half && dim >= WIDE);
+}
+
+/* Calls with what takes() has let through, a constant. */
+#define WITH_DTYPE(dtype, call)                                                                  \
+	switch (HALVES ? (dtype) : DTYPE) {                                                      \
+	case CPA_DTYPE_BF16:                                                                     \
+		call(CPA_DTYPE_BF16);                                                            \
+		break;                                                                           \
+	case CPA_DTYPE_FP16:                                                                     \
+		call(CPA_DTYPE_FP16);                                                            \
+		break;                                                                           \
+	default:                                                                                 \
+		call(DTYPE);                                                                     \
+	}
+
+/* Where vector `at` of `dim` numbers begins; the last one may overlap the one before. */
+CPA_INLINE int64_t NAME(within)(int64_t at, int64_t dim)
+{
+	return at + WIDE <= dim ? at : dim - WIDE;
+}
+
+/* n rows, `step` bytes apart, to rows `dim` apart; the next ones are asked for meanwhile. */
+CPA_INLINE void NAME(take_rows)(const enum cpa_dtype dtype, const char *row, int64_t step,
+	int64_t n, int64_t dim, REAL *to)
+{
+	int64_t nbytes = dim * (int64_t)cpa_dtype_nbytes(dtype);
+
+	for (int64_t i = 0; i < n; i++, row += step, to += dim) {
+		for (int64_t at = 0; at < nbytes; at += 64)
+			CPA_PREFETCH_NEAR(row + CPA_COPY_AHEAD * step + at);
+		for (int64_t at = 0; at < dim; at += WIDE) {
+			int64_t d = NAME(within)(at, dim);
+
+			*(NAME(loose) *)(to + d) = NAME(take)(dtype, row, d);
+		}
+	}
 }
 
 /* n rows of an array, from key j of it on, to rows `dim` apart. */
 static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
 	int64_t j, int64_t n, int64_t dim, REAL *to)
 {
-	for (int64_t i = 0; i < n; i++, to += dim) {
-		const void *from = cpa_element(
-			array, cpa_array_index(array, j + i, unit->b, unit->kv));
-		int64_t d = 0, nbytes = dim * (int64_t)cpa_dtype_nbytes(array->dtype);
-		const char *later = cpa_element(
-			array, cpa_array_index(array, j + i + CPA_COPY_AHEAD, unit->b, unit->kv));
+	const char *from = cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
+	int64_t step = array->token * (int64_t)cpa_dtype_nbytes(array->dtype);
 
-		for (int64_t at = 0; at < nbytes; at += 64)
-			CPA_PREFETCH_NEAR(later + at);
-		if (NAME(widen)(array->dtype, from, dim, to) == to)
-			continue;
-		for (; d + WIDE <= dim; d += WIDE)
-			*(NAME(loose) *)(to + d) = *(const NAME(loose) *)((const REAL *)from + d);
-		for (; d < dim; d++)
-			to[d] = ((const REAL *)from)[d];
+	if (dim < WIDE || !NAME(takes)(array->dtype, dim)) {
+		for (int64_t i = 0; i < n; i++)
+			cpa_run_convert(DTYPE, to + i * dim, array->dtype, from + i * step, dim);
+		return;
 	}
+#define TAKE_ROWS(dtype) NAME(take_rows)(dtype, from, step, n, dim, to)
+	WITH_DTYPE(array->dtype, TAKE_ROWS)
+#undef TAKE_ROWS
 }
 
 /* q is scaled before the product, so that scores never leave the range by themselves; by two
  * parts of the factor, so that this is one rounding. */
-CPA_INLINE void NAME(scale_rows)(
-	const REAL *const *row, int64_t D, REAL high, REAL low, REAL *to, int64_t lanes)
+CPA_INLINE void NAME(scale_rows)(const enum cpa_dtype dtype, const void *const *row, int64_t D,
+	REAL high, REAL low, REAL *to, int64_t lanes)
 {
-	int64_t d = 0;
-
-	for (; d + WIDE <= D; d += WIDE) {
+	for (int64_t at = 0; at < D && D >= WIDE; at += WIDE) {
+		int64_t d = NAME(within)(at, D);
 		VECTOR tile[WIDE];
 
 		UNROLL
 		for (int i = 0; i < WIDE; i++) {
-			VECTOR x = *(const NAME(loose) *)(row[i] + d);
+			VECTOR x = NAME(take)(dtype, row[i], d);
 
 			tile[i] = NAME(fma)(x, NAME(spread)(high), x * NAME(spread)(low));
 		}
@@ -91,69 +114,78 @@ CPA_INLINE void NAME(scale_rows)(
 		for (int i = 0; i < WIDE; i++)
 			AT(to + (d + i) * lanes) = tile[i];
 	}
-	for (; d < D; d++)
-		for (int i = 0; i < WIDE; i++)
-			to[d * lanes + i] = row[i][d] * high + row[i][d] * low;
+	for (int64_t d = 0; d < D && D < WIDE; d++)
+		for (int i = 0; i < WIDE; i++) {
+			REAL x = ((const REAL *)row[i])[d];
+
+			to[d * lanes + i] = x * high + x * low;
+		}
 }
 
 /* Lanes past the last row repeat it, so they need no care anywhere. */
-static void NAME(load_queries)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) * space, const struct NAME(panel) * panel)
+static void NAME(load_queries)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
+	const struct NAME(panel) * panel)
 {
 	const struct cpa_attend *attend = unit->call->attend;
+	const struct cpa_array *q = &attend->q;
 	const long double factor = attend->problem->scale * (LOG2E / 4);
 	const REAL high = (REAL)factor, low = (REAL)(factor - high);
 	int64_t D = attend->problem->D, lanes = panel->nvectors * WIDE;
+	enum cpa_dtype dtype = NAME(takes)(q->dtype, D) ? q->dtype : DTYPE;
 
 	for (int x = 0; x < lanes; x += WIDE) {
-		const REAL *row[WIDE];
+		REAL *to = space->q + panel->first * D + x;
+		const void *row[WIDE];
 
 		for (int i = 0; i < WIDE; i++) {
 			int at = panel->first + x + i < unit->n ? panel->first + x + i
 								: unit->n - 1;
-			struct cpa_unit_row of = cpa_unit_row(unit, sight, at);
+			struct cpa_unit_row of = cpa_unit_row(unit, at);
 
-			row[i] = NAME(widen)(attend->q.dtype,
-				cpa_element(&attend->q,
-					cpa_array_index(&attend->q, of.t, unit->b, of.h)),
-				D, space->row + i * space->row_step);
+			row[i] = cpa_element(q, cpa_array_index(q, of.t, unit->b, of.h));
+			if (dtype == q->dtype)
+				continue;
+			cpa_run_convert(
+				DTYPE, space->row + i * space->row_step, q->dtype, row[i], D);
+			row[i] = space->row + i * space->row_step;
 		}
-		NAME(scale_rows)(row, D, high, low, space->q + panel->first * D + x, lanes);
+#define SCALE_ROWS(dtype) NAME(scale_rows)(dtype, row, D, high, low, to, lanes)
+		WITH_DTYPE(dtype, SCALE_ROWS)
+#undef SCALE_ROWS
 	}
 }
 
 /* o[lane] of n rows, times factor[lane], to `row`. */
-CPA_INLINE void NAME(gather_rows)(const REAL *o, int64_t lanes, VECTOR factor, int64_t Dv, int n,
-	REAL *const *row, bool streams)
+CPA_INLINE void NAME(gather_rows)(const enum cpa_dtype dtype, const REAL *o, int64_t lanes,
+	VECTOR factor, int64_t Dv, int n, void *const *row, bool streams)
 {
-	int64_t d = 0;
-
-	for (; d + WIDE <= Dv; d += WIDE) {
+	for (int64_t at = 0; at < Dv && Dv >= WIDE; at += WIDE) {
+		int64_t d = NAME(within)(at, Dv);
 		VECTOR tile[WIDE];
 
 		UNROLL
 		for (int i = 0; i < WIDE; i++)
 			tile[i] = AT_CONST(o + (d + i) * lanes) * factor;
 		NAME(transpose)(tile);
-		if (n == WIDE && streams) {
+		if (n == WIDE && streams && dtype == DTYPE) {
 			UNROLL
 			for (int i = 0; i < WIDE; i++)
-				NAME(stream)(row[i] + d, tile[i]);
+				NAME(stream)((REAL *)row[i] + d, tile[i]);
 		} else if (n == WIDE) {
 			UNROLL
 			for (int i = 0; i < WIDE; i++)
-				*(NAME(loose) *)(row[i] + d) = tile[i];
+				NAME(give)(dtype, row[i], d, tile[i]);
 		} else {
 			_Alignas(CPA_HOST_ALIGN) REAL spill[WIDE * WIDE];
 
 			memcpy(spill, tile, sizeof spill);
 			for (int i = 0; i < n; i++)
-				memcpy(row[i] + d, spill + i * WIDE, WIDE * sizeof(REAL));
+				NAME(give)(dtype, row[i], d, AT_CONST(spill + i * WIDE));
 		}
 	}
-	for (; d < Dv; d++)
+	for (int64_t d = 0; d < Dv && Dv < WIDE; d++)
 		for (int i = 0; i < n; i++)
-			row[i][d] = o[d * lanes + i] * ((const REAL *)&factor)[i];
+			((REAL *)row[i])[d] = o[d * lanes + i] * ((const REAL *)&factor)[i];
 }
 
 /*
@@ -176,41 +208,37 @@ CPA_INLINE VECTOR NAME(conclude)(const REAL *m, const REAL *l, REAL *lse)
 	return (VECTOR)((INTS)(one / sum) & ~nothing);
 }
 
-static void NAME(store_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
-	struct NAME(space) * space, const struct NAME(state) * state,
-	const struct NAME(panel) * panel)
+static void NAME(store_panel)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
+	const struct NAME(state) * state, const struct NAME(panel) * panel)
 {
 	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
 	int64_t Dv = unit->call->attend->problem->Dv, lanes = panel->nvectors * WIDE;
+	enum cpa_dtype dtype = NAME(takes)(o->dtype, Dv) ? o->dtype : DTYPE;
 
 	for (int x = 0; x < lanes && panel->first + x < unit->n; x += WIDE) {
 		_Alignas(CPA_HOST_ALIGN) REAL whole[WIDE];
+		const REAL *from = state->o + panel->first * Dv + x;
 		int at = panel->first + x, n = unit->n - at < WIDE ? unit->n - at : WIDE;
 		VECTOR factor = NAME(conclude)(state->m + at, state->l + at, whole);
-		struct cpa_unit_row of[WIDE];
-		REAL *row[WIDE];
+		void *row[WIDE], *to[WIDE];
 
 		for (int i = 0; i < n; i++) {
-			of[i] = cpa_unit_row(unit, sight, at + i);
-			row[i] = o->dtype == DTYPE
-				? cpa_element(o, cpa_array_index(o, of[i].t, unit->b, of[i].h))
-				: (void *)(space->row + i * space->row_step);
-		}
-		NAME(gather_rows)
-		(state->o + panel->first * Dv + x, lanes, factor, Dv, n, row,
-			unit->call->streams_o && o->dtype == DTYPE);
-		for (int i = 0; i < n; i++) {
-			int64_t index = cpa_array_index(lse, of[i].t, unit->b, of[i].h);
+			struct cpa_unit_row of = cpa_unit_row(unit, at + i);
+			int64_t index = cpa_array_index(lse, of.t, unit->b, of.h);
 
-			if (o->dtype != DTYPE)
-				NAME(narrow)
-			(o->dtype, cpa_element(o, cpa_array_index(o, of[i].t, unit->b, of[i].h)),
-				Dv, row[i]);
+			to[i] = cpa_element(o, cpa_array_index(o, of.t, unit->b, of.h));
+			row[i] = dtype == o->dtype ? to[i] : space->row + i * space->row_step;
 			if (lse->dtype == DTYPE)
 				((REAL *)lse->data)[index] = whole[i];
 			else
 				cpa_store(lse->dtype, lse->data, index, whole[i]);
 		}
+#define GATHER_ROWS(dtype)                                                                       \
+	NAME(gather_rows)(dtype, from, lanes, factor, Dv, n, row, unit->call->streams_o)
+		WITH_DTYPE(dtype, GATHER_ROWS)
+#undef GATHER_ROWS
+		for (int i = 0; i < n && dtype != o->dtype; i++)
+			cpa_run_convert(o->dtype, to[i], DTYPE, row[i], Dv);
 	}
 	if (unit->call->streams_o)
 		NAME(stream_end)();

@@ -6,65 +6,99 @@
 /* ---- tiles ---- */
 
 /*
- * sum[i][x] += sum over d in [from, to) of a[i row + d step] b[d][x] over the lanes x of nvectors
- * vectors: the inner loop of both products.  rows and nvectors are constants wherever this is
- * inlined, so that the sums are registers.
+ * sum[i][x] += sum over d in [from, to) of a[i row + d step] b[d][x] over the lanes x of vectors
+ * [first, end) of nvectors: the inner loop of both products.  rows, first, end and nvectors are
+ * constants wherever this is inlined, so that the sums are registers.
  */
-#define SUMS(rows, nvectors, a, row, step, from, to, b, sum)                                     \
+#define SUMS(rows, first, end, nvectors, a, row, step, from, to, b, sum)                         \
 	NO_UNROLL                                                                                \
 	for (int64_t d = from; d < (to); d++) {                                                  \
 		VECTOR lanes[COLUMNS];                                                           \
 		UNROLL                                                                           \
-		for (int x = 0; x < (nvectors); x++)                                             \
+		for (int x = first; x < (end); x++)                                              \
 			lanes[x] = AT_CONST((b) + (d * (nvectors) + x) * WIDE);                  \
 		UNROLL                                                                           \
 		for (int i = 0; i < (rows); i++) {                                               \
 			VECTOR one = NAME(broadcast)((a) + i * (row) + d * (step));              \
 			UNROLL                                                                   \
-			for (int x = 0; x < (nvectors); x++)                                     \
+			for (int x = first; x < (end); x++)                                      \
 				sum[i][x] = NAME(fma)(one, lanes[x], sum[i][x]);                 \
 		}                                                                                \
 	}
 
-#define NO_SUMS(rows, nvectors, sum)                                                             \
+#define NO_SUMS(rows, first, end, sum)                                                           \
 	UNROLL                                                                                   \
 	for (int i = 0; i < (rows); i++)                                                         \
 		UNROLL                                                                           \
-	for (int x = 0; x < (nvectors); x++)                                                     \
+	for (int x = first; x < (end); x++)                                                      \
 		sum[i][x] = (VECTOR){0};
 
-/* Memory that is soon wanted, asked for a line at a time: rows `step` apart, or NULL. */
+/* Keys [from, to) of a step that only vectors [first, end) of its panel see, as far as that is
+ * made use of: at a diagonal, and at the edges of a window. */
+struct NAME(run) {
+	int64_t from, to;
+	int first, end;
+};
+enum { NAME(MAX_RUNS) = 2 * COLUMNS + 1 };
+/* Not in narrow panels, where it saves least: with few vectors, some compilers do not keep sums
+ * in registers past the choice between tiles. */
+#define CUTS(nvectors) (COLUMNS > 3 && (nvectors) == COLUMNS)
+
+/* call(first, end), both constants, for the vectors of a run of nvectors: all of them, or some
+ * less at one end. */
+#define WITH_CUT(run, nvectors, call)                                                            \
+	switch (!CUTS(nvectors) ? 0 : (run)->first ? (run)->first : (run)->end - (nvectors)) {   \
+		CUT_CASE(1, nvectors, call)                                                      \
+		CUT_CASE(2, nvectors, call)                                                      \
+		CUT_CASE(3, nvectors, call)                                                      \
+	default:                                                                                 \
+		call(0, nvectors);                                                               \
+		break;                                                                           \
+	}
+#define CUT_CASE(n, nvectors, call)                                                              \
+	case n:                                                                                  \
+		if (n < (nvectors))                                                              \
+			call((n < (nvectors) ? n : 0), nvectors);                                \
+		break;                                                                           \
+	case -n:                                                                                 \
+		if (n < (nvectors))                                                              \
+			call(0, (n < (nvectors) ? (nvectors)-n : 1));                            \
+		break;
+
+/* Memory that is soon wanted, asked for a line at a time: n rows of numbers of `size` bytes,
+ * `step` bytes apart, or NULL. */
 struct NAME(ahead) {
-	const REAL *at;
-	int64_t step;
+	const char *at;
+	int64_t step, size, n;
 };
 enum { NAME(LINE) = 64 / sizeof(REAL) };
 
-/* Scores of `rows` keys; where max is not NULL it grows with them. */
-CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL *k, int64_t step,
-	const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ahead) ahead)
+/* Scores of `rows` keys, of vectors [first, end); where max is not NULL it grows with them. */
+CPA_INLINE void NAME(score_tile)(const int rows, const int first, const int end,
+	const int nvectors, const REAL *k, int64_t step, const REAL *q, int64_t D, REAL *p,
+	REAL *max, struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	NO_SUMS(rows, nvectors, sum)
+	NO_SUMS(rows, first, end, sum)
 	for (int64_t line = 0; line < D; line += NAME(LINE)) {
-		int64_t end = line + NAME(LINE) < D ? line + NAME(LINE) : D;
+		int64_t to = line + NAME(LINE) < D ? line + NAME(LINE) : D;
 
 		if (ahead.at)
 			UNROLL
 		for (int i = 0; i < rows; i++)
-			CPA_PREFETCH(ahead.at + i * ahead.step + line);
-		SUMS(rows, nvectors, k, step, 1, line, end, q, sum)
+			CPA_PREFETCH(ahead.at + i * ahead.step + line * ahead.size);
+		SUMS(rows, first, end, nvectors, k, step, 1, line, to, q, sum)
 	}
 	UNROLL
 	for (int i = 0; i < rows; i++)
 		UNROLL
-	for (int x = 0; x < nvectors; x++)
+	for (int x = first; x < end; x++)
 		AT(p + (i * nvectors + x) * WIDE) = sum[i][x];
 	if (!max)
 		return;
 	UNROLL
-	for (int x = 0; x < nvectors; x++) {
+	for (int x = first; x < end; x++) {
 		VECTOR most = AT(max + x * WIDE);
 
 		UNROLL
@@ -74,21 +108,30 @@ CPA_INLINE void NAME(score_tile)(const int rows, const int nvectors, const REAL 
 	}
 }
 
-/* `rows` features of o, from n keys; the older sum shrinks, or is not there yet. */
+/* `rows` features of o, from the keys of runs; the older sum shrinks, or is not there yet. */
 CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL *v, int64_t step,
-	const REAL *p, int64_t n, REAL *o, const REAL *shrink, struct NAME(ahead) ahead)
+	const REAL *p, const struct NAME(run) * runs, int nruns, REAL *o, const REAL *shrink,
+	struct NAME(ahead) ahead)
 {
 	VECTOR sum[ROWS][COLUMNS];
 
-	NO_SUMS(rows, nvectors, sum)
-	for (int64_t j = 0; j < n; j += NAME(LINE)) {
-		int64_t end = j + NAME(LINE) < n ? j + NAME(LINE) : n;
-
-		if (ahead.at)
-			for (int64_t i = j; i < end; i++)
-				CPA_PREFETCH(ahead.at + i * ahead.step);
-		SUMS(rows, nvectors, v, 1, step, j, end, p, sum)
+	NO_SUMS(rows, 0, nvectors, sum)
+#define VALUE_RUN(first, end)                                                                    \
+	for (int64_t j = run->from; j < run->to; j += NAME(LINE)) {                              \
+		int64_t to = j + NAME(LINE) < run->to ? j + NAME(LINE) : run->to;                \
+                                                                                                 \
+		if (ahead.at)                                                                    \
+			for (int64_t i = j; i < to && i < ahead.n; i++)                          \
+				CPA_PREFETCH(ahead.at + i * ahead.step);                         \
+		SUMS(rows, first, end, nvectors, v, 1, step, j, to, p, sum)                      \
 	}
+	for (const struct NAME(run) *run = runs; run < runs + nruns; run++)
+		if (CUTS(nvectors) && rows == ROWS) {
+			WITH_CUT(run, nvectors, VALUE_RUN)
+		} else {
+			VALUE_RUN(0, nvectors) /* weights of what is not seen are 0 */
+		}
+#undef VALUE_RUN
 	UNROLL
 	for (int x = 0; x < nvectors; x++) {
 		VECTOR factor = shrink ? AT_CONST(shrink + x * WIDE) : (VECTOR){0};
@@ -128,6 +171,9 @@ struct NAME(step) {
 	REAL *p, *shrink; /* [n][lane], [lane] */
 	int64_t n, D, Dv; /* keys */
 	int64_t clear, clear_end; /* whole tiles of keys that nothing hides from any row */
+	struct NAME(
+		run) runs[NAME(MAX_RUNS)]; /* of all keys; what is not a whole tile is not cut */
+	int nruns;
 	const REAL *first, *end; /* [lane] keys each row sees, in part */
 	const REAL *bias; /* [n] or [n][lane]: what the mask adds, or NULL */
 	bool bias_per_lane, started;
@@ -135,8 +181,7 @@ struct NAME(step) {
 	const REAL *few_q; /* [nfew][D] */
 	REAL *few_o, *few_sum; /* [nfew][Dv] */
 	int nfew;
-	struct NAME(ahead) next_k, next_v,
-		next_q; /* rows to ask for meanwhile; next_k only n of them */
+	struct NAME(ahead) next_k, next_v, next_q; /* rows to ask for meanwhile */
 	enum cpa_dtype dtype; /* that weights are rounded to */
 };
 
@@ -257,17 +302,21 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors,
 {
 	int64_t j = 0, lane = nvectors * WIDE;
 
-#define SCORE_TILE(rows)                                                                         \
+#define SCORE_TILE(rows, first, end)                                                             \
 	NAME(score_tile)                                                                         \
-	(rows, nvectors, step->k + j * step->k_step, step->k_step, step->q, step->D,             \
+	(rows, first, end, nvectors, step->k + j * step->k_step, step->k_step, step->q, step->D, \
 		step->p + j * lane,                                                              \
 		j >= step->clear && j + (rows) <= step->clear_end ? max : NULL,                  \
 		(struct NAME(ahead)){                                                            \
-			step->next_v.at ? step->next_v.at + j * step->next_v.step : NULL,        \
-			step->next_v.step})
-	for (; j + ROWS <= step->n; j += ROWS)
-		SCORE_TILE(ROWS);
-	REMAINDER(step->n - j, SCORE_TILE(COUNT))
+			j < step->next_v.n ? step->next_v.at + j * step->next_v.step : NULL,     \
+			step->next_v.step, step->next_v.size, rows})
+#define SCORE_RUN(first, end)                                                                    \
+	for (; j + ROWS <= run->to; j += ROWS)                                                   \
+	SCORE_TILE(ROWS, first, end)
+	for (const struct NAME(run) *run = step->runs; run < step->runs + step->nruns; run++)
+		WITH_CUT(run, nvectors, SCORE_RUN)
+	REMAINDER(step->n - j, SCORE_TILE(COUNT, 0, nvectors))
+#undef SCORE_RUN
 #undef SCORE_TILE
 }
 
@@ -275,14 +324,14 @@ CPA_INLINE void NAME(scores)(const struct NAME(step) * step, const int nvectors,
 CPA_INLINE struct NAME(ahead) NAME(wanted)(const struct NAME(step) * step, int64_t d)
 {
 	int64_t within = d % NAME(LINE);
-	struct NAME(ahead) ahead = {NULL, 0};
+	struct NAME(ahead) ahead = {NULL, 0, 0, 0};
 
 	if (within < ROWS)
 		ahead = step->next_k;
 	else if (within < 2 * ROWS)
 		ahead = step->next_q;
 	if (ahead.at)
-		ahead.at += d;
+		ahead.at += d * ahead.size;
 	return ahead;
 }
 
@@ -292,8 +341,8 @@ CPA_INLINE void NAME(values)(const struct NAME(step) * step, const int nvectors)
 
 #define VALUE_TILE(rows)                                                                         \
 	NAME(value_tile)                                                                         \
-	(rows, nvectors, step->v + d, step->v_step, step->p, step->n, step->o + d * lane,        \
-		step->started ? step->shrink : NULL, NAME(wanted)(step, d))
+	(rows, nvectors, step->v + d, step->v_step, step->p, step->runs, step->nruns,            \
+		step->o + d * lane, step->started ? step->shrink : NULL, NAME(wanted)(step, d))
 	for (; d + ROWS <= step->Dv; d += ROWS)
 		VALUE_TILE(ROWS);
 	REMAINDER(step->Dv - d, VALUE_TILE(COUNT))

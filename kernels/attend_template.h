@@ -40,6 +40,8 @@ struct NAME(panel) {
 	int first, nvectors; /* first row, a multiple of WIDE */
 	struct cpa_range hull; /* kept keys that any of its rows sees */
 	struct cpa_range all; /* that all of them see */
+	struct cpa_range seen[COLUMNS]; /* by any row of each vector */
+	bool ascends; /* both ends of these never step back, none is empty; tiles may be cut */
 	bool started;
 };
 
@@ -142,20 +144,12 @@ static struct NAME(state) NAME(state_of)(REAL *memory, int nrows)
 
 #include "kernels/attend_rows.h"
 #include "kernels/attend_keys.h"
+#include "kernels/attend_sight.h"
+#include "kernels/attend_ahead.h"
 
 #include "kernels/attend_few.h"
 
 /* ---- one unit ---- */
-
-static int64_t NAME(least)(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t NAME(most)(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
 
 /* Panels as wide as each other, give or take a vector.  Returns how many. */
 static int NAME(cut_panels)(int nrows, struct NAME(panel) * panels)
@@ -169,60 +163,6 @@ static int NAME(cut_panels)(int nrows, struct NAME(panel) * panels)
 		first += width;
 	}
 	return n;
-}
-
-static void NAME(sight_of_panel)(const struct cpa_attend_unit *unit,
-	const struct cpa_sight *sight, struct NAME(panel) * panel)
-{
-	struct cpa_range hull = {INT64_MAX, 0}, all = {0, INT64_MAX};
-	int end = panel->first + panel->nvectors * WIDE;
-
-	for (int i = panel->first; i < end && i < unit->n; i++) {
-		struct cpa_range keys = *cpa_unit_row(unit, sight, i).keys;
-
-		hull.start = NAME(least)(hull.start, keys.start);
-		hull.end = NAME(most)(hull.end, keys.end);
-		all.start = NAME(most)(all.start, keys.start);
-		all.end = NAME(least)(all.end, keys.end);
-	}
-	panel->hull = hull;
-	panel->all = all;
-}
-
-/* Tiles of keys that lie wholly within those that all rows see need no mask. */
-static void NAME(find_clear)(struct NAME(step) * step, struct cpa_range all, int64_t start)
-{
-	int64_t clear = NAME(most)(all.start - start, 0), end = all.end - start;
-
-	clear = clear < step->n ? (clear + ROWS - 1) / ROWS * ROWS : step->n;
-	end = end >= step->n ? step->n : end < 0 ? 0 : end / ROWS * ROWS;
-	if (step->bias || clear >= end)
-		clear = end = step->n;
-	step->clear = clear;
-	step->clear_end = end;
-}
-
-/* The first keys, values and queries of the unit that is likely to be next. */
-static void NAME(look_ahead)(const struct cpa_attend_unit *next, struct NAME(step) * step)
-{
-	const struct cpa_attend *attend = next->call->attend;
-	int64_t t = next->first % attend->nq, h = next->head + next->first / attend->nq;
-	struct cpa_range keys = next->call->visible[next->b * attend->nq + t];
-
-	if (attend->k.dtype != DTYPE || keys.start >= keys.end)
-		return;
-	step->next_k = (struct NAME(ahead)){
-		cpa_element(
-			&attend->k, cpa_array_index(&attend->k, keys.start, next->b, next->kv)),
-		attend->k.token};
-	if (!step->next_v.at)
-		step->next_v = (struct NAME(ahead)){
-			cpa_element(&attend->v,
-				cpa_array_index(&attend->v, keys.start, next->b, next->kv)),
-			attend->v.token};
-	step->next_q = (struct NAME(ahead)){
-		cpa_element(&attend->q, cpa_array_index(&attend->q, t, next->b, h)),
-		attend->q.token};
 }
 
 /* The same step by attend_few.h. */
@@ -240,10 +180,10 @@ static void NAME(attend_few)(const struct cpa_attend_unit *unit, const struct NA
 	NAME(step_few)(step);
 }
 
-/* One panel over what it sees of a key block. */
+/* One panel over what it sees of a key block, as number i of the npanels that see some. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
 	struct NAME(space) * space, const struct NAME(state) * state, struct NAME(panel) * panel,
-	const struct NAME(block) * block, bool is_first, bool is_last)
+	const struct NAME(block) * block, int i, int npanels)
 {
 	const struct cpa_problem *problem = unit->call->attend->problem;
 	int64_t start = NAME(most)(block->start, panel->hull.start);
@@ -264,10 +204,8 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 		.started = panel->started,
 		.dtype = problem->dtype};
 
-	if (start >= end)
-		return;
 	if (unit->call->k_ids)
-		NAME(read_bias)(unit, sight, space, panel, block->mask_at + from, &step);
+		NAME(read_bias)(unit, space, panel, block->mask_at + from, &step);
 	NAME(find_clear)(&step, panel->all, start);
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
@@ -279,13 +217,8 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	}
 	step.k = block->k + from * block->k_step;
 	step.v = block->v + from * block->v_step;
-	if (is_first && block->v != space->v)
-		step.next_v = (struct NAME(ahead)){step.v, step.v_step};
-	if (is_last && block->k != space->k && block->end + CPA_KEY_BLOCK < sight->nkeys)
-		step.next_k = (struct NAME(ahead)){
-			block->k + CPA_KEY_BLOCK * block->k_step, block->k_step};
-	if (is_last && block->end == sight->nkeys && unit->next)
-		NAME(look_ahead)(unit->next, &step);
+	NAME(look_ahead)(unit, sight, block, i, npanels, &step);
+	NAME(find_runs)(&step, panel, start);
 	NAME(steps)[panel->nvectors - 1](&step);
 	panel->started = true;
 }
@@ -299,7 +232,8 @@ static void NAME(attend)(
 	struct NAME(state) state;
 	struct NAME(block) block;
 	struct cpa_sight sight;
-	int npanels = NAME(cut_panels)(unit->n, panels);
+	struct NAME(panel) * seeing[PANELS];
+	int npanels = NAME(cut_panels)(unit->n, panels), nseeing;
 	int64_t nblocks, end;
 
 	NAME(lay)(&space, problem, unit->n, memory);
@@ -311,7 +245,7 @@ static void NAME(attend)(
 	}
 	for (int i = 0; i < npanels; i++) {
 		NAME(sight_of_panel)(unit, &sight, &panels[i]);
-		NAME(load_queries)(unit, &sight, &space, &panels[i]);
+		NAME(load_queries)(unit, &space, &panels[i]);
 	}
 	if (space.few)
 		NAME(start_few)(&space, problem);
@@ -324,9 +258,10 @@ static void NAME(attend)(
 		NAME(load_keys)(unit, &sight, &space, &block);
 		if (space.few && !panels[0].started)
 			NAME(few_first)(&block, &space, problem->D, problem->Dv);
-		for (int i = 0; i < npanels; i++)
+		nseeing = NAME(panels_seeing)(panels, npanels, &block, seeing);
+		for (int i = 0; i < nseeing; i++)
 			NAME(attend_panel)
-		(unit, &sight, &space, &state, &panels[i], &block, i == 0, i == npanels - 1);
+		(unit, &sight, &space, &state, seeing[i], &block, i, nseeing);
 	}
 	if (space.few)
 		NAME(end_few)(&space, problem, state.o);
@@ -396,11 +331,9 @@ static void NAME(finish)(const struct cpa_attend_unit *unit, char *memory, char 
 	struct NAME(panel) panels[PANELS];
 	struct NAME(space) space = {0};
 	struct NAME(state) state;
-	struct cpa_sight sight;
 	int npanels = NAME(cut_panels)(unit->n, panels);
 
 	NAME(lay)(&space, problem, unit->n, memory);
-	cpa_sight_find(unit, &sight);
 	state = NAME(state_of)(states ? (REAL *)(void *)states : space.own, unit->n);
 	for (int i = 0; i < npanels; i++) {
 		for (int s = 1; s < unit->nsplits; s++) {
@@ -409,7 +342,7 @@ static void NAME(finish)(const struct cpa_attend_unit *unit, char *memory, char 
 
 			NAME(join)(&panels[i], problem->Dv, &state, &other);
 		}
-		NAME(store_panel)(unit, &sight, &space, &state, &panels[i]);
+		NAME(store_panel)(unit, &space, &state, &panels[i]);
 	}
 }
 
@@ -455,3 +388,7 @@ static const struct cpa_attend_type NAME(type) = {
 #undef REAL_MAX
 #undef HALVES
 #undef NO_SUMS
+#undef WITH_CUT
+#undef CUT_CASE
+#undef CUTS
+#undef WITH_DTYPE

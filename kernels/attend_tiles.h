@@ -116,9 +116,10 @@ struct row {
 
 static struct row row_at(const struct cpa_attend_unit *unit, int i)
 {
-	int64_t nq = unit->call->attend->nq, entry = unit->first + i, t = entry % nq;
+	struct cpa_unit_row of = cpa_unit_row(unit, i);
 
-	return (struct row){t, unit->head + entry / nq, unit->call->visible[unit->b * nq + t]};
+	return (struct row){
+		of.t, of.h, unit->call->visible[unit->b * unit->call->attend->nq + of.t]};
 }
 
 /* Rows of zeros fill the last block.  False where a number is too large for tiles. */

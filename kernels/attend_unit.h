@@ -45,7 +45,8 @@ CPA_INLINE char *cpa_attend_shared(const struct cpa_attend_call *call, int64_t b
 struct cpa_attend_unit {
 	const struct cpa_attend_call *call;
 	int64_t b, kv; /* of the arrays */
-	int64_t head, first; /* row i is entry first + i of the list that begins with this head */
+	int64_t token,
+		head; /* of row 0; then the tokens that follow, then those of the next head */
 	int n; /* rows, 1..CPA_UNIT_ROWS */
 	int nsplits; /* parts that its keys are cut into; 1: none */
 	double work; /* about how long it takes */
@@ -68,17 +69,24 @@ void cpa_sight_find(const struct cpa_attend_unit *unit, struct cpa_sight *sight)
 /* Row i of a unit: which token and head of the arrays. */
 struct cpa_unit_row {
 	int64_t t, h;
-	const struct cpa_range *keys; /* what it sees */
 };
-CPA_INLINE struct cpa_unit_row cpa_unit_row(
+CPA_INLINE struct cpa_unit_row cpa_unit_row(const struct cpa_attend_unit *unit, int64_t i)
+{
+	int64_t nq = unit->call->attend->nq, t = unit->token + i;
+
+	/* Divisions for every row would take as long as a tenth of a short product. */
+	if (t < nq)
+		return (struct cpa_unit_row){t, unit->head};
+	return (struct cpa_unit_row){t % nq, unit->head + t / nq};
+}
+
+/* What row i sees. */
+CPA_INLINE const struct cpa_range *cpa_unit_keys(
 	const struct cpa_attend_unit *unit, const struct cpa_sight *sight, int64_t i)
 {
-	int64_t nq = unit->call->attend->nq, entry = unit->first + i, first = unit->first % nq;
-	struct cpa_unit_row row = {entry % nq, unit->head + entry / nq, NULL};
-	bool wraps = first + unit->n > nq; /* then sight is of all tokens */
+	bool wraps = unit->token + unit->n > unit->call->attend->nq; /* sight is of all tokens */
 
-	row.keys = &sight->token[row.t - (wraps ? 0 : first)];
-	return row;
+	return &sight->token[wraps ? cpa_unit_row(unit, i).t : i];
 }
 
 /* Rows of a unit that another kernel computed, filled up to a multiple of 16. */

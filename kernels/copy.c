@@ -20,7 +20,8 @@ enum {
 	TILE = 16,           /* rows */
 	UNIT = 64 << 10,     /* bytes, about */
 	SPAN = 32,           /* units that a thread takes at a time */
-	LEAST_STREAMED = 128 /* bytes of a run: less than two lines are not worth it */
+	LEAST_STREAMED = 128, /* bytes of a run: less than two lines are not worth it */
+	LEAST_STRING = 4096   /* bytes of a row: at half of it there is no difference */
 };
 
 /* n steps, in elements of dst and of src. */
@@ -135,6 +136,31 @@ static void look_ahead(const struct box *box, const struct unit *unit, const cha
 		ahead[r] = next + (at / fast * axis[0].src + at % fast * axis[1].src) * size;
 }
 
+/* Whether rows are moved one instruction each.  Fetching each line of the target costs as much as
+ * reading the source; only long runs of vectors hide that. */
+static bool are_strings(const struct box *box, const struct cpa_move_rows *rows)
+{
+	uintptr_t bits = (uintptr_t)rows->dst | (rows->nrows > 1 ? (uintptr_t)rows->dst_step : 0);
+
+	return !box->stream && rows->nbytes >= LEAST_STRING && bits % CPA_HOST_ALIGN == 0 &&
+		cpa_cpu_moves_strings();
+}
+
+static void copy_strings(const struct cpa_move_rows *rows)
+{
+#if CPA_CPU_X86
+	for (int64_t i = 0; i < rows->nrows; i++) {
+		char *dst = (char *)rows->dst + i * rows->dst_step;
+		const char *src = (const char *)rows->src + i * rows->src_step;
+		size_t n = rows->nbytes;
+
+		__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(n) : : "memory");
+	}
+#else
+	(void)rows;
+#endif
+}
+
 static void copy_rows(const struct box *box, const struct unit *unit)
 {
 	struct axis line = box->axis[box->line];
@@ -147,7 +173,9 @@ static void copy_rows(const struct box *box, const struct unit *unit)
 
 	if (box->tiled)
 		look_ahead(box, unit, ahead);
-	if (length > 1)
+	if (are_strings(box, &rows))
+		copy_strings(&rows);
+	else if (length > 1)
 		cpa_move()->copy(&rows, box->stream);
 	else if (box->to == 8)
 		copy_8(dst, src, line.dst, line.src, n);

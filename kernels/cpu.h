@@ -80,4 +80,8 @@ enum cpa_status cpa_cpu_select(const char *name, struct cpa_error *error);
 const char *cpa_cpu_lacks(enum cpa_cpu set);
 const char *cpa_cpu_name(enum cpa_cpu set);
 
+/* Whether `rep movsb` writes whole lines without fetching them first, from about 2 KiB on: it
+ * does on AMD's Zen 5.  On Intel's Emerald Rapids it gains nothing, others were not tried. */
+bool cpa_cpu_moves_strings(void);
+
 #endif

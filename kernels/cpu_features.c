@@ -65,6 +65,35 @@ static const char *lacks_avx512(void)
 	return lacks_avx2();
 }
 
+static bool find_strings(void)
+{
+#if CPA_CPU_X86
+	enum { FAST_SHORT_MOVES = 1 << 4, ZEN_5 = 0x1a };
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx ||
+		d != signature_AMD_edx)
+		return false;
+	if (!__get_cpuid(1, &a, &b, &c, &d) || (a >> 8 & 0xf) + (a >> 20 & 0xff) < ZEN_5)
+		return false;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & FAST_SHORT_MOVES);
+#else
+	return false;
+#endif
+}
+
+bool cpa_cpu_moves_strings(void)
+{
+	static _Atomic int known; /* 1: no, 2: yes */
+	int now = atomic_load(&known);
+
+	if (!now) {
+		now = find_strings() ? 2 : 1;
+		atomic_store(&known, now);
+	}
+	return now == 2;
+}
+
 #if CPA_CPU_X86 && defined(__linux__)
 /* Eight tiles of 16 rows of 64 bytes, as palette 1 is defined; and products of that size. */
 static bool has_whole_tiles(void)

@@ -113,10 +113,12 @@ static void any_box_arrives_and_nothing_around_it_changes(void **state)
 		try_copy(&seed, (enum cpa_dtype)(1 + i % 2), CPA_DTYPE_FP32, false, 3000);
 }
 
-/* [S, B, H] to [H, B, S] and back, of rows that do and do not lie on lines. */
-static void try_transpose(uint64_t *seed, int64_t dim, bool back, bool off, int64_t nheads)
+/* [S, B, H] to [H, B, S] and back, of `least` numbers and some more, in rows that do and do not lie
+ * on lines. */
+static void try_transpose(
+	uint64_t *seed, int64_t least, int64_t dim, bool back, bool off, int64_t nheads)
 {
-	int64_t S = (1 << 21) / (nheads * dim) + 3, n = S * nheads * dim;
+	int64_t S = least / (nheads * dim) + 3, n = S * nheads * dim;
 	struct guarded src = guarded_alloc((size_t)(n + off) * 4, 0);
 	struct guarded dst = guarded_alloc((size_t)(n + off) * 4, 0xff);
 	struct cpa_array by_token = {NULL, CPA_DTYPE_FP32, nheads * dim, n, dim};
@@ -149,9 +151,21 @@ static void large_boxes_are_transposed_whole(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
 		for (int back = 0; back < 2; back++) {
-			try_transpose(&seed, dims[i], back, i % 2, 24);
-			try_transpose(&seed, dims[i], back, !(i % 2), 5);
+			try_transpose(&seed, 1 << 21, dims[i], back, i % 2, 24);
+			try_transpose(&seed, 1 << 21, dims[i], back, !(i % 2), 5);
 		}
+}
+
+/* Small enough for the caches, in rows of some KiB, which may be moved in another way. */
+static void long_rows_of_small_boxes_are_transposed_whole(void **state)
+{
+	static const int64_t dims[] = {1008, 1024, 1025, 1040, 3000, 8192};
+	uint64_t seed = 6;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+		for (int way = 0; way < 4; way++)
+			try_transpose(&seed, 1 << 15, dims[i], way % 2, way / 2, 3);
 }
 
 /* Several threads, each with copies of its own, small and large. */
@@ -254,6 +268,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_box_arrives_and_nothing_around_it_changes),
 		cmocka_unit_test(large_boxes_are_transposed_whole),
+		cmocka_unit_test(long_rows_of_small_boxes_are_transposed_whole),
 		cmocka_unit_test(copies_of_several_threads_do_not_mix),
 		cmocka_unit_test(an_empty_box_copies_nothing),
 		cmocka_unit_test(every_pattern_of_16_bits_converts_as_one_number_does),
