@@ -175,8 +175,10 @@ static const char *set_in_use(void)
 	static const char *const sets[] = {"avx512", "avx2"};
 	const char *wish = getenv("CPATTN_CPU");
 
-	if (wish && *wish)
-		return strncmp(wish, "amx", 3) ? wish : "avx512";
+	if (wish && (!strcmp(wish, "avx2") || !strcmp(wish, "generic-v3")))
+		return "avx2";
+	if (wish && !strcmp(wish, "generic-v1"))
+		return "generic";
 	for (int i = 0; i < 2; i++)
 		if (cpa_peak_fma(sets[i], 1) > 0)
 			return sets[i];

@@ -139,8 +139,9 @@ struct cpa_attend_kernels {
 		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type                       \
 	}
 
-extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512,
-	cpa_attend_amx, cpa_attend_amx_software;
+extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_generic_v3,
+	cpa_attend_generic_v4, cpa_attend_avx2, cpa_attend_avx512, cpa_attend_amx,
+	cpa_attend_amx_software;
 extern const struct cpa_attend_type cpa_attend_amx_bf16, cpa_attend_amx_software_bf16;
 
 /* Blocks of CPA_KEY_BLOCK keys, the last of which may have fewer. */
