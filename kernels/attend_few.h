@@ -59,7 +59,7 @@ static bool NAME(few_takes)(const struct cpa_attend *attend)
 {
 	const struct cpa_problem *problem = attend->problem;
 	const enum cpa_dtype dtypes[] = {attend->k.dtype, attend->v.dtype};
-	bool can = problem->D >= WIDE && problem->Dv >= WIDE;
+	bool can = problem->D >= 4 * WIDE && problem->Dv >= 4 * WIDE; /* or the other way */
 
 	for (int i = 0; i < 2; i++)
 		can = can &&

@@ -122,7 +122,7 @@ static void few_rows_over_many_keys_are_right(void **state)
  */
 static void few_rows_of_several_key_heads_are_right(void **state)
 {
-	static const int64_t dims[] = {16, 17, 24, 31, 32, 40, 64, 80, 133, 257};
+	static const int64_t dims[] = {16, 32, 33, 63, 64, 65, 72, 80, 133, 257};
 	enum { NDIMS = sizeof dims / sizeof dims[0] };
 	uint64_t seed = 77;
 
