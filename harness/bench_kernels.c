@@ -175,8 +175,10 @@ static const char *set_in_use(void)
 	static const char *const sets[] = {"avx512", "avx2"};
 	const char *wish = getenv("CPATTN_CPU");
 
-	if (wish && *wish)
-		return strncmp(wish, "amx", 3) ? wish : "avx512";
+	if (wish && (!strcmp(wish, "avx2") || !strcmp(wish, "generic-v3")))
+		return "avx2";
+	if (wish && !strcmp(wish, "generic-v1"))
+		return "generic";
 	for (int i = 0; i < 2; i++)
 		if (cpa_peak_fma(sets[i], 1) > 0)
 			return sets[i];
@@ -309,26 +311,29 @@ static void bench_decode(void)
 	enum { N = sizeof shapes / sizeof shapes[0] };
 
 	printf("\n# few queries, keys and values beyond the caches: share of the read rate\n"
-	       "# threads    Sq   Skv   Hq  Hkv    D dtype     GB/s  share\n");
+	       "# threads    Sq   Skv   Hq  Hkv    D dtype     GB/s  share  most\n"
+	       "# most: the share at which multiply-add would be at its own rate\n");
 	for (int t = 1; t <= most_threads(); t++) {
-		struct cpa_peak_space *space = cpa_peak_space_create(64 << 20, t);
+		struct cpa_peak_space *space = cpa_peak_space_create((64 << 20) / (size_t)t, t);
 
 		for (int i = 0; space && i < N; i++) {
 			const struct shape *s = &shapes[i];
 			double nbytes = 2 * (double)(s->Skv * s->Hkv * s->D) *
 				(double)cpa_dtype_nbytes(s->dtype);
-			double best = 0, limit = 0;
+			double best = 0, limit = 0, peak = 0;
 			struct work work;
 
 			work_make(&work, *s);
 			use_threads(t);
 			for (int r = 0; r < REPEATS / 2; r++) {
 				limit = larger(limit, cpa_peak_read(space));
+				peak = larger(peak, cpa_peak_fma(set_in_use(), t));
 				best = larger(best, nbytes / seconds(&work));
 			}
-			printf("%9d %5d %5d %4d %4d %4d %5s %8.1f  %.3f\n", t, (int)s->Sq,
+			printf("%9d %5d %5d %4d %4d %4d %5s %8.1f  %.3f %5.2f\n", t, (int)s->Sq,
 				(int)s->Skv, (int)s->Hq, (int)s->Hkv, (int)s->D,
-				cpa_dtype_name(s->dtype), best / 1e9, best / limit);
+				cpa_dtype_name(s->dtype), best / 1e9, best / limit,
+				peak / flop(s) * nbytes / limit);
 			work_free(&work);
 		}
 		cpa_peak_space_destroy(space);

@@ -197,22 +197,40 @@ static void efficiency(struct cpa_device *device)
 	cpa_kernel_list_fini(&list);
 }
 
-/* Few queries of many heads on few key heads: keys and values are read once. */
+/* Few queries: keys and values, beyond the caches, are read once.  Many rows to a key head multiply
+ * for longer than that takes; then the row says at which share multiply-add would be at its peak. */
 static void decoding(struct cpa_device *device)
 {
-	static const int64_t queries[] = {1, 4, 16};
+	static const struct {
+		int64_t Sq, Skv, Hq, Hkv;
+		enum cpa_dtype dtype;
+	} rows[] = {{1, 16384, 8, 8, CPA_DTYPE_FP32}, {1, 16384, 32, 8, CPA_DTYPE_FP32},
+		{1, 32768, 32, 4, CPA_DTYPE_FP32}, {1, 32768, 8, 8, CPA_DTYPE_BF16},
+		{1, 32768, 32, 8, CPA_DTYPE_BF16}, {4, 16384, 32, 8, CPA_DTYPE_FP32},
+		{16, 16384, 8, 8, CPA_DTYPE_FP32}};
+	enum { N = sizeof rows / sizeof rows[0] };
 	struct cpa_kernel_list list = begin(device, 1);
-	for (int i = 0; i < 3; i++) {
-		struct cpa_problem p = shape(queries[i], 8192, 32, 128);
-		p.Hkv = 4;
+	double peak = 0;
+	for (int i = 0; i < N; i++) {
+		struct cpa_problem p = shape(rows[i].Sq, rows[i].Skv, rows[i].Hq, 128);
+		p.Hkv = rows[i].Hkv;
+		p.dtype = rows[i].dtype;
 		add(&list, CPA_KERNEL_ATTEND, CPA_KERNEL_LIMIT_READ, &p);
 	}
 	must(cpa_kernel_list_run(&list, &error));
-	for (int i = 0; i < 3; i++) {
-		char name[80];
-		snprintf(name, sizeof name, "decoding, Sq %d on 8192, 32 heads on 4, of reading",
-			(int)queries[i]);
-		print_row(name, share(&list.at[i]), 0.6, 0.85, false, "");
+	for (int i = 0; i < 4; i++)
+		peak = fmax(peak, cpa_peak_fma(cpa_limit_set(), 1));
+	for (int i = 0; i < N; i++) {
+		const struct cpa_kernel *k = &list.at[i].kernel;
+		double most = peak / k->flop * k->bytes / list.at[i].limit;
+		char name[80], why[80] = "";
+		snprintf(name, sizeof name,
+			"decoding %s, Sq %d on %d, heads %d on %d, of reading",
+			cpa_dtype_name(rows[i].dtype), (int)rows[i].Sq, (int)rows[i].Skv,
+			(int)rows[i].Hq, (int)rows[i].Hkv);
+		if (most < 1)
+			snprintf(why, sizeof why, "multiply-add allows %.2f", most);
+		print_row(name, share(&list.at[i]), 0.6, 0.85, false, why);
 	}
 	cpa_kernel_list_fini(&list);
 }

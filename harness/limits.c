@@ -25,8 +25,10 @@ const char *cpa_limit_set(void)
 	static const char *const sets[] = {"avx512", "avx2", "generic"};
 	const char *asked = getenv("CPATTN_CPU");
 	int i = 0;
-	if (asked && (strcmp(asked, "avx2") == 0 || strcmp(asked, "generic") == 0))
-		i = strcmp(asked, "avx2") == 0 ? 1 : 2;
+	if (asked && (strcmp(asked, "avx2") == 0 || strcmp(asked, "generic-v3") == 0))
+		i = 1;
+	else if (asked && strcmp(asked, "generic-v1") == 0)
+		i = 2;
 	while (i < 2 && cpa_peak_fma(sets[i], 1) <= 0)
 		i++;
 	return sets[i];

@@ -234,24 +234,25 @@ MEMORY_LOOP(stream_128, , 2.0,
 		vector x = load;                                                                 \
 		__asm__ volatile("" : : "v"(x));                                                 \
 	}
-MEMORY_LOOP(read_512, AVX512, 1.0, READ(__m512i, _mm512_loadu_si512(from + i)))
+MEMORY_LOOP(read_512, AVX512, 2.0, READ(__m512i, _mm512_loadu_si512(to + i))
+					   READ(__m512i, _mm512_loadu_si512(from + i)))
 #undef READ
 #endif
 
 static double read_plain(void *context, int thread)
 {
 	const struct cpa_peak_space *space = context;
-	const char *from = array_of(space, thread, 1);
+	const char *from = array_of(space, thread, 0);
 
 	for (int r = 0; r < space->nrepeats; r++)
-		for (size_t i = 0; i < space->nbytes; i += 16) {
+		for (size_t i = 0; i < 2 * space->nbytes; i += 16) {
 			uint64_t x, y;
 
 			memcpy(&x, from + i, 8);
 			memcpy(&y, from + i + 8, 8);
 			__asm__ volatile("" : : "r"(x), "r"(y));
 		}
-	return (double)space->nbytes * space->nrepeats;
+	return 2.0 * (double)space->nbytes * space->nrepeats;
 }
 
 static double better(double a, double b)

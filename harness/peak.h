@@ -36,7 +36,7 @@ double cpa_peak_copy(struct cpa_peak_space *space);
 /* Like cpa_peak_copy(), with stores that pass by the caches; memory beyond them copies best so.
  * 0 where the build has no such stores. */
 double cpa_peak_stream(struct cpa_peak_space *space);
-/* bytes/s read. */
+/* bytes/s read, from both arrays: as many bytes as a copy moves. */
 double cpa_peak_read(struct cpa_peak_space *space);
 
 #endif

@@ -136,6 +136,7 @@ static const struct {
 	{ "$CPATTN list devices", "can run here" },
 	{ "CPATTN_CPU=generic $CPATTN list devices", "kernels generic, picked by" },
 	{ "CPATTN_CPU=generic $CPATTN list devices", "amx-software:" },
+	{ "CPATTN_CPU=generic-v1 $CPATTN list devices", "kernels generic-v1, picked by CPATTN_CPU (plain" },
 	{ "$CPATTN list faults", "hop-skipped" },
 	{ "$CPATTN list faults", "torn-block              F03: the last quarter" },
 	{ "$CPATTN plan --problem S=64,causal --ranks 4 --variant ring", "proved: " },

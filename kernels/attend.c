@@ -14,9 +14,7 @@
 #endif
 
 enum {
-	PARALLEL_FROM = 1 << 20, /* multiplications */
 	ENOUGH_UNITS = 16, /* for the threads of any machine that this is meant for */
-	SPLIT_KEYS = 1024, /* at least, of a part of a unit's keys */
 	STREAM_FROM = 1 << 20, /* bytes of o */
 	BAD_STRIDE = 4096 /* bytes; rows so far apart fall into one set of the first cache */
 };
@@ -38,7 +36,7 @@ struct plan {
  * its addition and the error of the exp in that factor; 2 + CPA_CPU_EXP_ERROR, and 1 for
  * rounding the difference of the maxima x, whose effect x exp(-x) is below that.  Joining the
  * parts of split keys is the same again in place of one of those, a factor on the newer sum
- * (CPA_CPU_EXP_ERROR + 2 more, over SPLIT_KEYS keys at least).  What a row sees may lie across
+ * (CPA_CPU_EXP_ERROR + 2 more, over CPA_SPLIT_KEYS keys at least).  What a row sees may lie across
  * one block more than fills it: that product is in c_exp, of which exp needs 2.
  *
  * Kernels of tiles (attend_tiles.h) need a shorter chain to begin with, but leave some units to
@@ -54,7 +52,7 @@ struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 		.c_exp = 8,
 		.chain = CPA_KEY_BLOCK,
 		.chain_key = kernels->type[problem->dtype]->chain_key +
-			(2 + CPA_CPU_EXP_ERROR) / SPLIT_KEYS,
+			(2 + CPA_CPU_EXP_ERROR) / CPA_SPLIT_KEYS,
 		.rounds_p = problem->dtype == CPA_DTYPE_BF16 || problem->dtype == CPA_DTYPE_FP16,
 	};
 }
@@ -140,7 +138,7 @@ static double work_of(const struct cpa_attend_unit *unit)
 
 	for (int64_t t = tokens.start; t < tokens.end; t++)
 		sum += row[t].end > row[t].start ? (double)(row[t].end - row[t].start) : 0;
-	return (sum / ntokens + 32) * unit->n;
+	return (sum / ntokens + 32) * cpa_unit_nrows(unit);
 }
 
 /* Many units are the same tokens of other heads. */
@@ -186,6 +184,7 @@ static int64_t cut_group(const struct plan *plan, int64_t b, int64_t kv, int64_t
 					.token = i % nq,
 					.head = h + i / nq,
 					.n = (int)(nrows - i < rows ? nrows - i : rows),
+					.nkv = 1,
 					.nsplits = 1};
 	}
 	return n;
@@ -225,10 +224,20 @@ static int choose_rows(const struct plan *plan)
 	return most;
 }
 
+/* units NULL: only counts, and finds how many rows they have. */
+static int64_t cut(struct plan *plan, struct cpa_attend_unit *units)
+{
+	if (plan->type->takes)
+		return cpa_attend_cut_few(&plan->call, units, &plan->nrows);
+	if (!units)
+		plan->nrows = choose_rows(plan);
+	return cut_call(plan, plan->nrows, units);
+}
+
 /* Units too few to be shared: their keys are cut too. */
 static int64_t split_keys(struct plan *plan)
 {
-	int64_t most = plan->call.attend->nk / SPLIT_KEYS;
+	int64_t most = plan->call.attend->nk / CPA_SPLIT_KEYS;
 	int64_t n = (ENOUGH_UNITS + plan->nunits - 1) / plan->nunits;
 
 	n = n < most ? n : most;
@@ -273,9 +282,9 @@ static const struct cpa_attend_type *type_for(const struct cpa_attend *attend)
 	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
 	const struct cpa_attend_type *type = kernels->type[attend->problem->dtype];
 
-	if (attend->nq * (attend->problem->Hq / attend->problem->Hkv) <= type->few)
-		return kernels->type[CPA_DTYPE_FP32];
-	return type;
+	if (attend->nq * (attend->problem->Hq / attend->problem->Hkv) < type->least)
+		type = kernels->type[CPA_DTYPE_FP32];
+	return cpa_attend_few_type(type, attend);
 }
 
 static enum cpa_status no_memory(struct cpa_error *error, size_t nbytes)
@@ -292,9 +301,10 @@ static size_t largest_space(const struct plan *plan, const struct cpa_problem *p
 	for (int64_t i = 0; i < plan->nunits; i++) {
 		size_t nbytes;
 
-		if (i > 0 && plan->units[i].n == plan->units[i - 1].n)
+		if (i > 0 &&
+			cpa_unit_nrows(&plan->units[i]) == cpa_unit_nrows(&plan->units[i - 1]))
 			continue;
-		nbytes = plan->type->space_nbytes(problem, (int)plan->units[i].n);
+		nbytes = plan->type->space_nbytes(problem, cpa_unit_nrows(&plan->units[i]));
 		largest = nbytes > largest ? nbytes : largest;
 	}
 	return largest;
@@ -318,12 +328,11 @@ static enum cpa_status plan_call(
 	}
 	if (!plan->call.visible || (masked && (!plan->call.q_ids || !plan->call.k_ids)))
 		return no_memory(error, (size_t)(nb * attend->nq) * sizeof(struct cpa_range));
-	plan->nrows = choose_rows(plan);
-	plan->nunits = cut_call(plan, plan->nrows, NULL);
+	plan->nunits = cut(plan, NULL);
 	plan->units = malloc((size_t)plan->nunits * sizeof *plan->units + 1);
 	if (!plan->units)
 		return no_memory(error, (size_t)plan->nunits * sizeof *plan->units);
-	cut_call(plan, plan->nrows, plan->units);
+	cut(plan, plan->units);
 	plan->nsplits = 1;
 	find_work(plan->units, plan->nunits);
 	plan->space_nbytes = largest_space(plan, attend->problem);
@@ -354,7 +363,7 @@ static int count_threads(const struct plan *plan)
 
 	for (int64_t i = 0; i < plan->nunits; i++)
 		work += plan->units[i].work;
-	return work * (double)(problem->D + problem->Dv) < PARALLEL_FROM ? 1
+	return work * (double)(problem->D + problem->Dv) < CPA_PARALLEL_FROM ? 1
 		: n < ntasks						 ? n
 									 : (int)ntasks;
 #else

@@ -1,296 +1,483 @@
 /*
- * attend_few.h - products for units of few rows, where lanes would be empty: here lanes are
- * features.  Part of attend_template.h.
+ * attend_few.h - attention of few rows to each key head (decoding), which is as fast as keys and
+ * values come from memory, if the rest keeps up.  Part of attend_template.h.
  *
- * Such units (decoding) are as fast as keys and values come from memory, if the rest keeps up
- * and the rows are asked for early enough.  So keys and values of 16 bits are widened in
- * registers, and each row of them serves up to NAME(GROUP) query rows while it is in one.
+ * Memory comes fastest when it is read from one end to the other.  Where the key heads of a token
+ * lie side by side, as in [B,S,H,D], they are taken in that order: a unit has several key heads
+ * and goes through a block of keys twice, once for scores and once for values, whole tokens at a
+ * time.  Nothing is copied: lanes are features, and numbers of 16 bits are widened in registers.
+ *
+ * Row i of a unit is row i % n of its key head i / n.  The weights of a row lie side by side.
  */
 
-/* The sums of a tile of products, and of one of values, are WIDE vectors. */
 enum {
-	NAME(FOUR) = WIDE < 4 ? 2 : 4, /* rows of the smaller tile */
-	NAME(GROUP) = WIDE < 16 ? NAME(FOUR) : 8, /* rows of the larger one */
-	NAME(PART) = 32 /* values that stay near while all rows use them */
+	NAME(FEW) = WIDE, /* rows of a key head at most */
+	NAME(FEW_REGISTERS) = WIDE == 16 || (WIDE == 8 && sizeof(REAL) == 8) ? 32 : 16,
+	NAME(FEW_FOUR) = WIDE < 4 ? 2 : 4, /* rows that meet a vector while it is in a register */
+	NAME(FEW_GROUP) = WIDE < 16 ? NAME(FEW_FOUR) : 8, /* likewise, where there are as many */
+	NAME(FEW_SUMS) = NAME(FEW_REGISTERS) / 2, /* of values */
+	NAME(FEW_AHEAD) = 16384, /* bytes; what is wanted then is asked for */
+	NAME(FEW_TURN) = 8192 /* bytes of tokens that are taken from one key head before the next */
 };
 
-CPA_INLINE VECTOR NAME(few_load)(const enum cpa_dtype dtype, const char *at)
+/* Rows of k or v: of the first key of a block and the first key head; strides in bytes. */
+struct NAME(few_array) {
+	const char *at;
+	int64_t token, head;
+	int64_t ahead; /* from a row to what is asked for when it is used */
+	int together; /* key heads that are taken in turn, since they lie side by side */
+	int64_t turn; /* keys whose values are added up for one of them before the next */
+	enum cpa_dtype dtype;
+};
+
+/* A unit at work; rows of q, o and sum are whole vectors.  The last vector of a row ends where
+ * the row does, so that it overlaps the one before it; q is 0 where it does. */
+struct NAME(few) {
+	const struct cpa_attend_unit *unit;
+	struct cpa_sight sight;
+	int64_t D, Dv, q_step, o_step;
+	int nrows, n; /* in all, and of a key head */
+	struct NAME(few_array) k, v;
+	int64_t nkeys; /* of the block */
+	REAL *q; /* [row][q_step], scaled */
+	REAL *products; /* [row][WIDE keys][WIDE] of which scores are the totals */
+	REAL *p; /* [row][KEY_BLOCK] scores, then weights */
+	REAL *sum; /* [row][o_step] values of the block */
+	REAL *max, *shrink; /* [row] */
+	REAL *bias; /* [KEY_BLOCK] */
+	REAL *row; /* one of q or o on its way */
+	REAL *m, *l, *o; /* the state: [row], [row], [row][o_step] */
+	REAL *own; /* a state */
+};
+
+static int64_t NAME(few_round)(int64_t n)
 {
-#if HALVES
-	if (dtype == CPA_DTYPE_BF16)
-		return NAME(load_bf16)((const uint16_t *)(const void *)at);
-	if (dtype == CPA_DTYPE_FP16)
-		return NAME(load_fp16)((const uint16_t *)(const void *)at);
-#endif
-	(void)dtype;
-	return *(const NAME(loose) *)(const void *)at;
+	return (n + WIDE - 1) / WIDE * WIDE;
 }
 
-CPA_INLINE void NAME(ask_for)(const char *at, int64_t nbytes)
+static bool NAME(few_takes)(const struct cpa_attend *attend)
+{
+	const struct cpa_problem *problem = attend->problem;
+	const enum cpa_dtype dtypes[] = {attend->k.dtype, attend->v.dtype};
+	bool can = problem->D >= 4 * WIDE && problem->Dv >= 4 * WIDE; /* or the other way */
+
+	for (int i = 0; i < 2; i++)
+		can = can &&
+			(dtypes[i] == DTYPE ||
+				(HALVES &&
+					(dtypes[i] == CPA_DTYPE_BF16 ||
+						dtypes[i] == CPA_DTYPE_FP16)));
+	return can;
+}
+
+static size_t NAME(few_state_nbytes)(const struct cpa_problem *problem, int nrows)
+{
+	size_t n = (size_t)(2 * NAME(few_round)(nrows) +
+			   nrows * NAME(few_round)(problem->Dv)) *
+		sizeof(REAL);
+
+	return (n + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+}
+
+/* Lays it over memory; NULL: only counts.  Returns the bytes. */
+static size_t NAME(few_lay)(
+	struct NAME(few) * few, const struct cpa_problem *problem, int nrows, char *memory)
+{
+	const int64_t n = NAME(few_round)(nrows), D = NAME(few_round)(problem->D),
+		      Dv = NAME(few_round)(problem->Dv);
+	const struct {
+		REAL **at;
+		int64_t n;
+	} parts[] = {
+		{&few->q, nrows * D},
+		{&few->products, nrows * WIDE * WIDE},
+		{&few->p, nrows * CPA_KEY_BLOCK},
+		{&few->sum, nrows * Dv},
+		{&few->max, n},
+		{&few->shrink, n},
+		{&few->bias, CPA_KEY_BLOCK},
+		{&few->row, D > Dv ? D : Dv},
+		{&few->own, 2 * n + nrows * Dv},
+	};
+	size_t nbytes = 0;
+
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		if (memory)
+			*parts[i].at = (REAL *)(void *)(memory + nbytes);
+		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
+			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+	}
+	few->D = problem->D;
+	few->Dv = problem->Dv;
+	few->q_step = D;
+	few->o_step = Dv;
+	few->nrows = nrows;
+	return nbytes;
+}
+
+static size_t NAME(few_space_nbytes)(const struct cpa_problem *problem, int nrows)
+{
+	struct NAME(few) few;
+
+	return NAME(few_lay)(&few, problem, nrows, NULL);
+}
+
+/* states NULL: that of the space. */
+static void NAME(few_begin)(struct NAME(few) * few, const struct cpa_attend_unit *unit,
+	char *memory, char *states)
+{
+	int nrows = cpa_unit_nrows(unit);
+
+	NAME(few_lay)(few, unit->call->attend->problem, nrows, memory);
+	few->unit = unit;
+	few->n = unit->n;
+	few->m = states ? (REAL *)(void *)states : few->own;
+	few->l = few->m + NAME(few_round)(nrows);
+	few->o = few->l + NAME(few_round)(nrows);
+	cpa_sight_find(unit, &few->sight);
+}
+
+CPA_INLINE void NAME(few_ask)(const char *at, int64_t nbytes)
 {
 	for (int64_t i = 0; i < nbytes; i += 64)
-		CPA_PREFETCH(at + i);
+		CPA_PREFETCH_NEAR(at + i);
 }
 
-/*
- * Scores of some keys for nrows rows: WIDE sums of vectors, which turned round add up to one
- * vector of scores.  A row alone is taken in halves, so that keys are not too many at a time.
- * Past the last key that is taken again.
- */
-CPA_INLINE void NAME(few_tile)(const struct NAME(step) * step, const enum cpa_dtype dtype,
-	const int nrows, const REAL *q, int64_t j, REAL *p, bool asks)
-{
-	const int halves = nrows == 1 ? 2 : 1, nkeys = WIDE / nrows / halves;
-	const int64_t D = step->D / halves, size = (int64_t)cpa_dtype_nbytes(dtype);
-	const struct NAME(few_array) *keys = &step->few_k;
-	_Alignas(CPA_HOST_ALIGN) REAL score[WIDE];
-	VECTOR sum[WIDE];
-	const char *k[WIDE];
+/* ---- scores ---- */
 
-	for (int i = 0; i < nkeys; i++) {
-		k[i] = keys->at + (j + i < step->n ? j + i : step->n - 1) * keys->step;
-		if (asks)
-			NAME(ask_for)(k[i] + NAME(FEW_AHEAD) * keys->step, step->D * size);
+#include "kernels/attend_few_sums.h"
+
+/* ---- weights ---- */
+
+static void NAME(few_bias)(const struct NAME(few) * few, int r, const int64_t *keys)
+{
+	/* Both above 0, so that minus infinity stays what it is. */
+	const REAL high = (REAL)(LOG2E / 4), low = (REAL)(LOG2E / 4 - high);
+	REAL *p = few->p + r * CPA_KEY_BLOCK;
+	struct cpa_unit_row row = cpa_unit_row(few->unit, r);
+
+	NAME(read_mask)(few->unit, &row, 1, keys, few->nkeys, few->bias);
+	for (int64_t j = 0; j < few->nkeys; j += WIDE) {
+		VECTOR bias = AT(few->bias + j);
+
+		AT(p + j) = NAME(fma)(bias, NAME(spread)(high),
+			NAME(fma)(bias, NAME(spread)(low), AT(p + j)));
 	}
-	UNROLL
+}
+
+/* Hides what row r does not see of the block, which begins at kept key `start`, up to whole
+ * vectors; returns its maximum. */
+static REAL NAME(few_hide)(const struct NAME(few) * few, int r, int64_t start)
+{
+	struct cpa_range keys = *cpa_unit_keys(few->unit, &few->sight, r);
+	int64_t first = keys.start - start, end = keys.end - start;
+	int64_t n = few->nkeys, all = NAME(few_round)(n);
+	REAL *p = few->p + r * CPA_KEY_BLOCK;
+	REAL most = few->m[r], lane[WIDE];
+	VECTOR max = NAME(spread)(most);
+
+	first = first < 0 ? 0 : first > all ? all : first;
+	end = end < first ? first : end > n ? n : end;
+	for (int64_t j = 0; j < first; j++)
+		p[j] = -(REAL)INFINITY;
+	for (int64_t j = end; j < all; j++)
+		p[j] = -(REAL)INFINITY;
+	for (int64_t j = 0; j < all; j += WIDE)
+		max = NAME(max)(AT(p + j), max);
+	memcpy(lane, &max, sizeof lane);
 	for (int i = 0; i < WIDE; i++)
-		sum[i] = (VECTOR){0};
+		most = lane[i] > most ? lane[i] : most;
+	return most;
+}
+
+/* Scores of a row to weights; returns their sum.  far: 4 m may not be finite. */
+CPA_INLINE REAL NAME(few_weigh)(
+	REAL *p, int64_t n, REAL m, const bool far, const enum cpa_dtype dtype)
+{
+	const VECTOR four = NAME(spread)(4), at = NAME(spread)(far ? m : m * -4);
+	VECTOR sum = {0};
+	REAL lane[WIDE], all = 0;
+
 	NO_UNROLL
-	for (int64_t d = 0; d < D; d += WIDE)
-		UNROLL
-	for (int h = 0; h < halves; h++) {
-		VECTOR key[WIDE];
+	for (int64_t j = 0; j < n; j += WIDE) {
+		VECTOR s = AT(p + j), weight;
 
-		UNROLL
-		for (int i = 0; i < nkeys; i++)
-			key[i] = NAME(few_load)(dtype, k[i] + (h * D + d) * size);
-		UNROLL
-		for (int r = 0; r < nrows; r++) {
-			VECTOR row = AT_CONST(q + (r + h) * D + d);
-
-			UNROLL
-			for (int i = 0; i < nkeys; i++)
-				sum[(i * nrows + r) * halves + h] = NAME(fma)(
-					key[i], row, sum[(i * nrows + r) * halves + h]);
-		}
-	}
-	AT(score) = NAME(totals)(sum);
-	for (int i = 0; i < nkeys && j + i < step->n; i++)
-		if (halves == 2)
-			p[(j + i) * WIDE] = score[2 * i] + score[2 * i + 1];
+		if (far)
+			s = (s - at) * four;
 		else
-			memcpy(p + (j + i) * WIDE, score + i * nrows,
-				(size_t)nrows * sizeof(REAL));
-}
-
-/* Scores of all keys for all rows. */
-CPA_INLINE void NAME(few_scores)(const struct NAME(step) * step, const enum cpa_dtype dtype)
-{
-	const int four = NAME(FOUR), group = NAME(GROUP), nkeys = WIDE / four;
-	const bool asks = step->few_k.in_place;
-
-	if (step->nfew == 1) {
-		for (int64_t j = 0; j < step->n; j += WIDE / 2)
-			NAME(few_tile)(step, dtype, 1, step->few_q, j, step->p, asks);
-		return;
+			s = NAME(fma)(s, four, at);
+		weight = NAME(exp2)(s);
+		sum += weight;
+		if (dtype == CPA_DTYPE_BF16)
+			weight = NAME(round_bf16)(weight);
+		if (dtype == CPA_DTYPE_FP16)
+			weight = NAME(round_fp16)(weight);
+		AT(p + j) = weight;
 	}
-	for (int64_t j = 0; j < step->n; j += nkeys) {
-		int r = 0;
-
-		for (; group > four && r + group <= step->nfew; r += group)
-			for (int64_t i = j; i < j + nkeys && i < step->n; i += WIDE / group)
-				NAME(few_tile)
-		(step, dtype, group, step->few_q + r * step->D, i, step->p + r, asks && r == 0);
-		for (; r < step->nfew; r += four)
-			NAME(few_tile)
-		(step, dtype, four, step->few_q + r * step->D, j, step->p + r, asks && r == 0);
-	}
+	memcpy(lane, &sum, sizeof lane);
+	for (int i = 0; i < WIDE; i++)
+		all += lane[i];
+	return all;
 }
 
-/* What is asked for while values are added up: the same rows, some further on, line by line. */
-struct NAME(asked) {
-	const char *at;
-	int64_t within, row, step; /* bytes */
-};
-
-CPA_INLINE void NAME(ask_next)(struct NAME(asked) * asked, int64_t nbytes)
+static REAL NAME(few_weigh_any)(const struct NAME(few) * few, REAL *p, REAL m)
 {
-	NAME(ask_for)(asked->at + asked->within, nbytes);
-	asked->within += nbytes;
-	if (asked->within >= asked->row) {
-		asked->within = 0;
-		asked->at += asked->step;
+	const REAL most = REAL_MAX / 8;
+	const enum cpa_dtype dtype = few->unit->call->attend->problem->dtype;
+
+	if (!(m < most && m > -most)) {
+		if (dtype == CPA_DTYPE_BF16)
+			return NAME(few_weigh)(p, few->nkeys, m, true, CPA_DTYPE_BF16);
+		if (dtype == CPA_DTYPE_FP16)
+			return NAME(few_weigh)(p, few->nkeys, m, true, CPA_DTYPE_FP16);
+		return NAME(few_weigh)(p, few->nkeys, m, true, DTYPE);
 	}
+	if (dtype == CPA_DTYPE_BF16)
+		return NAME(few_weigh)(p, few->nkeys, m, false, CPA_DTYPE_BF16);
+	if (dtype == CPA_DTYPE_FP16)
+		return NAME(few_weigh)(p, few->nkeys, m, false, CPA_DTYPE_FP16);
+	return NAME(few_weigh)(p, few->nkeys, m, false, DTYPE);
 }
 
-/*
- * ncolumns vectors of features of nrows rows, from those values: sums of the block in part, or
- * where the block ends, o.
- */
-CPA_INLINE void NAME(few_values)(const struct NAME(step) * step, const enum cpa_dtype dtype,
-	const int nrows, const int ncolumns, int64_t start, int r0, int64_t d,
-	struct NAME(asked) * asked)
+/* mask_at: where the mask has the keys of the block, or NULL. */
+static void NAME(few_weights)(
+	const struct NAME(few) * few, int64_t start, const int64_t *mask_at)
 {
-	const int64_t size = (int64_t)cpa_dtype_nbytes(dtype), Dv = step->Dv;
-	const int64_t end = start + NAME(PART) < step->n ? start + NAME(PART) : step->n;
-	const REAL *p = step->p + r0;
-	REAL *part = step->few_sum + r0 * Dv + d, *o = step->few_o + r0 * Dv + d;
-	VECTOR sum[NAME(GROUP)][NAME(FEW_COLUMNS)];
-
-	UNROLL
-	for (int r = 0; r < nrows; r++)
-		UNROLL
-	for (int x = 0; x < ncolumns; x++)
-		sum[r][x] = start ? AT(part + r * Dv + x * WIDE) : (VECTOR){0};
-	NO_UNROLL
-	for (int64_t j = start; j < end; j++) {
-		const char *v = step->few_v.at + j * step->few_v.step + d * size;
-		VECTOR value[NAME(FEW_COLUMNS)];
-
-		if (asked)
-			NAME(ask_next)(asked, ncolumns * WIDE * size);
-		UNROLL
-		for (int x = 0; x < ncolumns; x++)
-			value[x] = NAME(few_load)(dtype, v + x * WIDE * size);
-		UNROLL
-		for (int r = 0; r < nrows; r++) {
-			VECTOR one = NAME(broadcast)(p + j * WIDE + r);
-
-			UNROLL
-			for (int x = 0; x < ncolumns; x++)
-				sum[r][x] = NAME(fma)(one, value[x], sum[r][x]);
-		}
+	for (int r = 0; r < few->nrows; r++) {
+		if (mask_at)
+			NAME(few_bias)(few, r, mask_at);
+		few->max[r] = NAME(few_hide)(few, r, start);
 	}
-	UNROLL
-	for (int r = 0; r < nrows; r++)
-		UNROLL
-	for (int x = 0; x < ncolumns; x++) {
-		REAL *at = o + r * Dv + x * WIDE;
+	for (int r = 0; r < few->nrows; r += WIDE) {
+		VECTOR old = AT(few->m + r), new = AT(few->max + r);
 
-		if (end < step->n)
-			at = part + r * Dv + x * WIDE;
-		else if (step->started)
-			sum[r][x] = NAME(fma)(NAME(broadcast)(step->shrink + r0 + r), AT(at),
-				sum[r][x]);
-		AT(at) = sum[r][x];
+		AT(few->m + r) = new;
+		AT(few->shrink + r) = NAME(exp2)((old - new) * NAME(spread)(4));
 	}
+	for (int r = 0; r < few->nrows; r++)
+		few->l[r] = few->l[r] * few->shrink[r] +
+			NAME(few_weigh_any)(few, few->p + r * CPA_KEY_BLOCK, few->m[r]);
 }
 
-CPA_INLINE void NAME(few_products)(const struct NAME(step) * step, const enum cpa_dtype dtype)
-{
-	const int four = NAME(FOUR), group = NAME(GROUP), chunk = NAME(FEW_CHUNK);
-	const int narrow = group > four ? NAME(FEW_COLUMNS) / 2 : NAME(FEW_COLUMNS);
-	struct NAME(asked) ahead = {step->few_v.at + NAME(FEW_AHEAD) * step->few_v.step, 0,
-		step->Dv * (int64_t)cpa_dtype_nbytes(dtype), step->few_v.step};
-
-	for (int64_t j = 0; j < step->n; j += NAME(PART))
-		for (int64_t d = 0; d < step->Dv; d += chunk) {
-			struct NAME(asked) *asked = step->few_v.in_place ? &ahead : NULL;
-			int r = 0;
-
-			for (; group > four && r + group <= step->nfew; r += group) {
-				NAME(few_values)(step, dtype, group, narrow, j, r, d, asked);
-				NAME(few_values)
-				(step, dtype, group, narrow, j, r, d + narrow * WIDE, asked);
-				asked = NULL;
-			}
-			if (step->nfew == 1)
-				NAME(few_values)
-			(step, dtype, 1, NAME(FEW_COLUMNS), j, 0, d, asked);
-			for (; r + four <= step->nfew; r += four, asked = NULL)
-				NAME(few_values)
-			(step, dtype, four, NAME(FEW_COLUMNS), j, r, d, asked);
-		}
-}
-
-/* The maximum with keys that all rows see whole, by four so that one need not wait for another. */
-static void NAME(few_max)(const struct NAME(step) * step, REAL *max)
-{
-	VECTOR most[4];
-	int64_t j = step->clear;
-
-	for (int i = 0; i < 4; i++)
-		most[i] = AT(max);
-	for (; j + 4 <= step->clear_end; j += 4)
-		UNROLL
-	for (int i = 0; i < 4; i++)
-		most[i] = NAME(max)(AT(step->p + (j + i) * WIDE), most[i]);
-	for (; j < step->clear_end; j++)
-		most[0] = NAME(max)(AT(step->p + j * WIDE), most[0]);
-	AT(max) = NAME(max)(NAME(max)(most[0], most[1]), NAME(max)(most[2], most[3]));
-}
+/* ---- a unit ---- */
 
 #if HALVES
-#define BY_DTYPE(function, array)                                                                \
-	switch ((array)->dtype) {                                                                \
-	case CPA_DTYPE_BF16:                                                                     \
-		function(step, CPA_DTYPE_BF16);                                                  \
-		break;                                                                           \
-	case CPA_DTYPE_FP16:                                                                     \
-		function(step, CPA_DTYPE_FP16);                                                  \
-		break;                                                                           \
-	default:                                                                                 \
-		function(step, DTYPE);                                                           \
+#define BY_DTYPE(name, call)                                                                     \
+	switch (name) {                                                                          \
+	case CPA_DTYPE_BF16: {                                                                   \
+		enum { OF = CPA_DTYPE_BF16 };                                                    \
+		call;                                                                            \
+	} break;                                                                                 \
+	case CPA_DTYPE_FP16: {                                                                   \
+		enum { OF = CPA_DTYPE_FP16 };                                                    \
+		call;                                                                            \
+	} break;                                                                                 \
+	default: {                                                                               \
+		enum { OF = DTYPE };                                                             \
+		call;                                                                            \
+	}                                                                                        \
 	}
 #else
-#define BY_DTYPE(function, array) function(step, DTYPE);
+#define BY_DTYPE(name, call)                                                                     \
+	{                                                                                        \
+		enum { OF = DTYPE };                                                             \
+		call;                                                                            \
+	}
 #endif
 
-/* Like NAME(step)(), but o is [row][Dv] and q [row][D]. */
-static void NAME(step_few)(const struct NAME(step) * step)
+static void NAME(few_block)(const struct NAME(few) * few, int64_t start, const int64_t *mask_at)
 {
-	_Alignas(CPA_HOST_ALIGN) REAL max[WIDE];
+	const int nkv = few->unit->nkv, nk = few->k.together, nv = few->v.together;
 
-	BY_DTYPE(NAME(few_scores), &step->few_k)
-	memcpy(max, step->m, sizeof max);
-	NAME(few_max)(step, max);
-	NAME(hide)(step, 1, 0, step->clear, max);
-	NAME(hide)(step, 1, step->clear_end, step->n, max);
-	NAME(weigh_any)(step, 1, max);
-	BY_DTYPE(NAME(few_products), &step->few_v)
+	for (int c = 0; c < nkv; c += nk)
+		BY_DTYPE(few->k.dtype, NAME(few_scores)(few, (enum cpa_dtype)OF, c, c + nk))
+	NAME(few_weights)(few, start, mask_at);
+	for (int c = 0; c < nkv; c += nv)
+		BY_DTYPE(few->v.dtype, NAME(few_values)(few, (enum cpa_dtype)OF, c, c + nv))
+	for (int r = 0; r < few->nrows; r++) {
+		VECTOR shrink = NAME(spread)(few->shrink[r]);
+
+		for (int64_t d = r * few->o_step; d < (r + 1) * few->o_step; d += WIDE)
+			AT(few->o + d) = NAME(fma)(shrink, AT(few->o + d), AT(few->sum + d));
+	}
 }
 #undef BY_DTYPE
 
-/* How many rows are computed for n. */
-static int NAME(few_count)(int n)
+/* A row of n numbers as it is, or widened into `to`. */
+static const REAL *NAME(few_widen)(enum cpa_dtype dtype, const void *from, int64_t n, REAL *to)
 {
-	return n == 1 ? 1 : (n + NAME(FOUR) - 1) / NAME(FOUR) * NAME(FOUR);
+	if (dtype == DTYPE)
+		return from;
+	if (!NAME(takes)(dtype, n)) {
+		cpa_run_convert(DTYPE, to, dtype, from, n);
+		return to;
+	}
+#define TAKE_ROW(type) NAME(take_rows)(type, from, 0, 1, n, to)
+	WITH_DTYPE(dtype, TAKE_ROW)
+#undef TAKE_ROW
+	return to;
 }
 
-/* q from [D][lane] to [row][D]; weights of lanes without a row must be numbers. */
-static void NAME(start_few)(struct NAME(space) * space, const struct cpa_problem *problem)
+static void NAME(few_queries)(struct NAME(few) * few)
 {
-	for (int r = 0; r < NAME(FEW); r++)
-		for (int64_t d = 0; d < problem->D; d++)
-			space->few_q[r * problem->D + d] = space->q[d * WIDE + r];
-	memset(space->p, 0, CPA_KEY_BLOCK * WIDE * sizeof(REAL));
-	memset(space->few_o, 0, (size_t)(NAME(FEW) * problem->Dv) * sizeof(REAL));
-}
+	const struct cpa_attend *attend = few->unit->call->attend;
+	const long double factor = attend->problem->scale * (LOG2E / 4);
+	const REAL high = (REAL)factor, low = (REAL)(factor - high);
+	int64_t whole = few->D / WIDE * WIDE;
 
-/* The first rows of a part of the keys: nothing before them has asked for them. */
-static void NAME(few_first)(
-	const struct NAME(block) * block, const struct NAME(space) * space, int64_t D, int64_t Dv)
-{
-	const struct NAME(few_array) k = NAME(few_of)(block->k, space->k, block->k_step,
-		block->k_dtype),
-		v = NAME(few_of)(block->v, space->v, block->v_step, block->v_dtype);
+	for (int r = 0; r < few->nrows; r++) {
+		struct cpa_unit_row row = cpa_unit_row(few->unit, r);
+		const REAL *from = NAME(few_widen)(attend->q.dtype,
+			cpa_element(&attend->q,
+				cpa_array_index(&attend->q, row.t, few->unit->b, row.h)),
+			few->D, few->row);
+		REAL *to = few->q + r * few->q_step;
 
-	for (int64_t j = 0; j < NAME(FEW_AHEAD) && j < block->end - block->start; j++) {
-		if (k.in_place)
-			NAME(ask_for)
-		(k.at + j * k.step, D * (int64_t)cpa_dtype_nbytes(k.dtype));
-		if (v.in_place)
-			NAME(ask_for)
-		(v.at + j * v.step, Dv * (int64_t)cpa_dtype_nbytes(v.dtype));
+		for (int64_t d = 0; d < few->q_step; d++) {
+			int64_t at = d < whole ? d : few->D - WIDE + d - whole;
+
+			to[d] = d >= whole && at < whole ? 0 : from[at] * high + from[at] * low;
+		}
 	}
 }
 
-/* o from [row][Dv] to [Dv][lane]. */
-static void NAME(end_few)(
-	const struct NAME(space) * space, const struct cpa_problem *problem, REAL *o)
+/*
+ * The array from key j on.  Each time the sums of a key head have their turn they are loaded and
+ * stored, which one or two rows have time for; more rows take a few keys at a time.
+ */
+static struct NAME(few_array) NAME(few_at)(
+	const struct cpa_attend_unit *unit, const struct cpa_array *array, int64_t j)
 {
-	memset(o, 0, (size_t)(problem->Dv * WIDE) * sizeof(REAL));
-	for (int r = 0; r < NAME(FEW); r++)
-		for (int64_t d = 0; d < problem->Dv; d++)
-			o[d * WIDE + r] = space->few_o[r * problem->Dv + d];
+	int64_t size = (int64_t)cpa_dtype_nbytes(array->dtype), step, turn;
+	struct NAME(few_array) at = {
+		.at = cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv)),
+		.token = array->token * size,
+		.head = array->head * size,
+		.dtype = array->dtype};
+
+	at.together = at.head * unit->nkv <= at.token ? unit->nkv : 1;
+	step = at.together > 1 ? at.head * at.together : at.token;
+	at.ahead = (NAME(FEW_AHEAD) / step + 1) * at.token;
+	turn = NAME(FEW_TURN) / step;
+	at.turn = at.together == 1 ? CPA_KEY_BLOCK
+		: unit->n < 3	   ? 1
+		: turn < 2	   ? 2
+		: turn < 16	   ? turn
+				   : 16;
+	return at;
 }
+
+/* One block: few->nkeys keys from key j on, which is kept key `start`. */
+static void NAME(few_keys)(struct NAME(few) * few, int64_t j, int64_t start)
+{
+	const struct cpa_attend_call *call = few->unit->call;
+	int64_t mask_at[CPA_KEY_BLOCK];
+
+	for (int64_t i = 0; call->k_ids && i < few->nkeys; i++)
+		mask_at[i] = call->k_ids[j + i] * call->attend->problem->rule.mask.key;
+	few->k = NAME(few_at)(few->unit, &call->attend->k, j);
+	few->v = NAME(few_at)(few->unit, &call->attend->v, j);
+	NAME(few_block)(few, start, call->k_ids ? mask_at : NULL);
+}
+
+/* Blocks end where pieces do, so that each is in one place. */
+static void NAME(few_attend)(
+	const struct cpa_attend_unit *unit, int split, char *memory, char *state)
+{
+	struct NAME(few) few = {0};
+	int64_t nblocks = 0, first, end, at = 0, before = 0;
+
+	NAME(few_begin)(&few, unit, memory, state);
+	memset(few.products, 0, (size_t)(few.nrows * WIDE * WIDE) * sizeof(REAL));
+	memset(few.o, 0, (size_t)(few.nrows * few.o_step) * sizeof(REAL));
+	for (int r = 0; r < NAME(few_round)(few.nrows); r++) {
+		few.m[r] = few.max[r] = -REAL_MAX;
+		few.l[r] = 0;
+	}
+	NAME(few_queries)(&few);
+	for (int i = 0; i < few.sight.npieces; i++)
+		nblocks += cpa_range_nblocks(few.sight.piece[i]);
+	first = nblocks * split / unit->nsplits;
+	end = nblocks * (split + 1) / unit->nsplits;
+	for (int i = 0; i < few.sight.npieces && at < end; i++) {
+		struct cpa_range piece = few.sight.piece[i];
+		int64_t j = piece.start;
+
+		for (; j < piece.end && at < end; j += CPA_KEY_BLOCK, at++) {
+			few.nkeys = piece.end - j < CPA_KEY_BLOCK ? piece.end - j : CPA_KEY_BLOCK;
+			if (at >= first)
+				NAME(few_keys)(&few, j, before + j - piece.start);
+		}
+		before += piece.end - piece.start;
+	}
+}
+
+/* Adds the state whose maxima are at `from` to that of few. */
+static void NAME(few_join)(const struct NAME(few) * few, const REAL *from)
+{
+	const int64_t n = NAME(few_round)(few->nrows);
+	const VECTOR four = NAME(spread)(4);
+
+	for (int64_t r = 0; r < n; r += WIDE) {
+		VECTOR old = AT(few->m + r), new = AT_CONST(from + r), m = NAME(max)(new, old);
+		VECTOR keep = NAME(exp2)((old - m) * four), add = NAME(exp2)((new - m) * four);
+
+		AT(few->m + r) = m;
+		AT(few->l + r) = AT(few->l + r) * keep + AT_CONST(from + n + r) * add;
+		AT(few->shrink + r) = keep;
+		AT(few->max + r) = add;
+	}
+	for (int r = 0; r < few->nrows; r++) {
+		VECTOR keep = NAME(spread)(few->shrink[r]), add = NAME(spread)(few->max[r]);
+
+		for (int64_t d = r * few->o_step; d < (r + 1) * few->o_step; d += WIDE)
+			AT(few->o + d) = AT(few->o + d) * keep + AT_CONST(from + 2 * n + d) * add;
+	}
+}
+
+/* Row r of o, times a factor, and its lse. */
+static void NAME(few_store)(const struct NAME(few) * few, int r, REAL factor, REAL lse)
+{
+	const struct cpa_attend *attend = few->unit->call->attend;
+	struct cpa_unit_row row = cpa_unit_row(few->unit, r);
+	const int64_t whole = few->Dv / WIDE * WIDE;
+	const REAL *from = few->o + r * few->o_step;
+	void *at = cpa_element(
+		&attend->o, cpa_array_index(&attend->o, row.t, few->unit->b, row.h));
+	REAL *to = attend->o.dtype == DTYPE ? at : few->row;
+
+	for (int64_t d = 0; d < whole; d += WIDE)
+		*(NAME(loose) *)(to + d) = AT_CONST(from + d) * NAME(spread)(factor);
+	if (whole < few->Dv)
+		*(NAME(loose) *)(to + few->Dv - WIDE) =
+			AT_CONST(from + whole) * NAME(spread)(factor);
+	if (to != at)
+		cpa_run_convert(attend->o.dtype, at, DTYPE, to, few->Dv);
+	cpa_store(attend->lse.dtype, attend->lse.data,
+		cpa_array_index(&attend->lse, row.t, few->unit->b, row.h), lse);
+}
+
+static void NAME(few_finish)(const struct cpa_attend_unit *unit, char *memory, char *states)
+{
+	struct NAME(few) few = {0};
+
+	NAME(few_begin)(&few, unit, memory, states);
+	for (int s = 1; s < unit->nsplits; s++)
+		NAME(few_join)
+	(&few,
+		(const REAL *)(const void *)(states + (size_t)s * unit->call->state_nbytes));
+	for (int r = 0; r < few.nrows; r += WIDE)
+		AT(few.shrink + r) = NAME(conclude)(few.m + r, few.l + r, few.max + r);
+	for (int r = 0; r < few.nrows; r++)
+		NAME(few_store)(&few, r, few.shrink[r], few.max[r]);
+}
+
+static const struct cpa_attend_type NAME(few_type) = {
+	.lanes = WIDE,
+	.takes = NAME(few_takes),
+	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
+	.space_nbytes = NAME(few_space_nbytes),
+	.state_nbytes = NAME(few_state_nbytes),
+	.attend = NAME(few_attend),
+	.finish = NAME(few_finish),
+};

@@ -8,28 +8,17 @@ struct NAME(block) {
 	int64_t start, end;
 	const REAL *k, *v;
 	int64_t k_step, v_step;
-	enum cpa_dtype k_dtype, v_dtype; /* DTYPE, or read in place by attend_few.h */
 	int64_t mask_at[CPA_KEY_BLOCK]; /* where the mask has them */
 };
 
-/* Whether the products read that type. */
-static bool NAME(is_read)(const struct cpa_array *array, bool few)
-{
-	return array->dtype == DTYPE ||
-		(HALVES && few &&
-			(array->dtype == CPA_DTYPE_BF16 || array->dtype == CPA_DTYPE_FP16));
-}
-
 /* In place where it can be: of the right type and in one piece. */
 static const REAL *NAME(place)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
-	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step, enum cpa_dtype *dtype)
+	int64_t j, bool whole, int64_t dim, REAL *copy, int64_t *step)
 {
 	*step = dim;
-	*dtype = DTYPE;
-	if (!whole)
+	if (!whole || array->dtype != DTYPE)
 		return copy;
 	*step = array->token;
-	*dtype = array->dtype;
 	return cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
 }
 
@@ -50,15 +39,13 @@ static void NAME(load_keys)(const struct cpa_attend_unit *unit, const struct cpa
 		if (skip >= length)
 			continue;
 		if (!done) {
-			bool few = space->few, whole = count == n;
+			bool whole = count == n;
 
-			block->k = NAME(place)(unit, &attend->k, j,
-				whole && NAME(is_read)(&attend->k, few), problem->D, space->k,
-				&block->k_step, &block->k_dtype);
+			block->k = NAME(place)(unit, &attend->k, j, whole, problem->D, space->k,
+				&block->k_step);
 			block->v = NAME(place)(unit, &attend->v, j,
-				whole && NAME(is_read)(&attend->v, few) &&
-					(few || !unit->call->copies_v),
-				problem->Dv, space->v, &block->v_step, &block->v_dtype);
+				whole && !unit->call->copies_v, problem->Dv, space->v,
+				&block->v_step);
 		}
 		if (block->k == space->k)
 			NAME(copy_rows)
@@ -98,29 +85,40 @@ READ_MASK(NAME(read_narrow), float, at)
 READ_MASK(NAME(read_wide), double, at)
 #undef READ_MASK
 
+/* bias[j][x] of nrows rows and the keys that the mask has at keys[j]. */
+static void NAME(read_mask)(const struct cpa_attend_unit *unit, const struct cpa_unit_row *rows,
+	int nrows, const int64_t *keys, int64_t nkeys, REAL *bias)
+{
+	const struct cpa_attend *attend = unit->call->attend;
+	const struct cpa_mask *mask = &attend->problem->rule.mask;
+	int64_t at[PANEL];
+
+	for (int x = 0; x < nrows; x++)
+		at[x] = (attend->batches.start + unit->b) * mask->batch +
+			(attend->heads.start + rows[x].h) * mask->head +
+			unit->call->q_ids[rows[x].t] * mask->query;
+	if (mask->kind == CPA_MASK_BOOL)
+		NAME(read_truth)(mask->data, at, nrows, keys, nkeys, bias);
+	else if (mask->dtype == CPA_DTYPE_FP64)
+		NAME(read_wide)(mask->data, at, nrows, keys, nkeys, bias);
+	else
+		NAME(read_narrow)(mask->data, at, nrows, keys, nkeys, bias);
+}
+
 /* A mask that is the same for all rows is read once for all lanes. */
 static void NAME(read_bias)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
 	const struct NAME(panel) * panel, const int64_t *keys, struct NAME(step) * step)
 {
-	const struct cpa_attend *attend = unit->call->attend;
-	const struct cpa_mask *mask = &attend->problem->rule.mask;
+	const struct cpa_mask *mask = &unit->call->attend->problem->rule.mask;
 	int nrows = mask->query || mask->head ? panel->nvectors * WIDE : 1;
-	int64_t rows[PANEL];
+	struct cpa_unit_row rows[PANEL];
 
 	for (int x = 0; x < nrows; x++) {
 		int i = panel->first + x < unit->n ? panel->first + x : unit->n - 1;
-		struct cpa_unit_row row = cpa_unit_row(unit, i);
 
-		rows[x] = (attend->batches.start + unit->b) * mask->batch +
-			(attend->heads.start + row.h) * mask->head +
-			unit->call->q_ids[row.t] * mask->query;
+		rows[x] = cpa_unit_row(unit, i);
 	}
-	if (mask->kind == CPA_MASK_BOOL)
-		NAME(read_truth)(mask->data, rows, nrows, keys, step->n, space->bias);
-	else if (mask->dtype == CPA_DTYPE_FP64)
-		NAME(read_wide)(mask->data, rows, nrows, keys, step->n, space->bias);
-	else
-		NAME(read_narrow)(mask->data, rows, nrows, keys, step->n, space->bias);
+	NAME(read_mask)(unit, rows, nrows, keys, step->n, space->bias);
 	step->bias = space->bias;
 	step->bias_per_lane = nrows > 1;
 }

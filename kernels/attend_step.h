@@ -149,20 +149,6 @@ CPA_INLINE void NAME(value_tile)(const int rows, const int nvectors, const REAL 
 
 /* ---- one panel against one key block ---- */
 
-/* Rows of k or v, `step` bytes apart: where they lie, or a copy. */
-struct NAME(few_array) {
-	const char *at;
-	int64_t step;
-	enum cpa_dtype dtype;
-	bool in_place;
-};
-CPA_INLINE struct NAME(few_array) NAME(few_of)(
-	const void *at, const void *copy, int64_t step, enum cpa_dtype dtype)
-{
-	return (struct NAME(few_array)){
-		at, step * (int64_t)cpa_dtype_nbytes(dtype), dtype, at != copy};
-}
-
 struct NAME(step) {
 	const REAL *k, *v; /* rows k_step and v_step apart */
 	int64_t k_step, v_step;
@@ -177,10 +163,6 @@ struct NAME(step) {
 	const REAL *first, *end; /* [lane] keys each row sees, in part */
 	const REAL *bias; /* [n] or [n][lane]: what the mask adds, or NULL */
 	bool bias_per_lane, started;
-	struct NAME(few_array) few_k, few_v; /* attend_few.h, in place of k and v */
-	const REAL *few_q; /* [nfew][D] */
-	REAL *few_o, *few_sum; /* [nfew][Dv] */
-	int nfew;
 	struct NAME(ahead) next_k, next_v, next_q; /* rows to ask for meanwhile */
 	enum cpa_dtype dtype; /* that weights are rounded to */
 };

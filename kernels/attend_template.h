@@ -55,8 +55,6 @@ struct NAME(space) {
 	REAL *shrink; /* [PANEL] what older sums are multiplied by */
 	REAL *row; /* [WIDE][row_step]: rows of another type on their way */
 	int64_t row_step; /* max of D and Dv, up to whole vectors */
-	REAL *few_q, *few_o, *few_sum; /* [FEW][D], [FEW][Dv] of attend_few.h */
-	bool few;
 	REAL *own; /* a state */
 };
 struct NAME(state) {
@@ -66,20 +64,6 @@ struct NAME(state) {
 CPA_INLINE int NAME(padded)(int nrows)
 {
 	return (nrows + WIDE - 1) / WIDE * WIDE;
-}
-
-/* Units of few rows go another way, attend_few.h. */
-enum {
-	NAME(FEW) = WIDE,
-	NAME(FEW_AHEAD) = 40, /* rows of keys and values asked for before they are wanted */
-	NAME(FEW_COLUMNS) = COLUMNS > 3 ? 4 : 2,
-	NAME(FEW_CHUNK) = NAME(FEW_COLUMNS) * WIDE
-};
-
-static bool NAME(is_few)(const struct cpa_problem *problem, int nrows)
-{
-	return nrows <= NAME(FEW) && problem->D % (2 * WIDE) == 0 &&
-		problem->Dv % NAME(FEW_CHUNK) == 0;
 }
 
 static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -108,9 +92,6 @@ static size_t NAME(lay)(
 		{&space->end, PANEL},
 		{&space->shrink, PANEL},
 		{&space->row, WIDE * row_step},
-		{&space->few_q, NAME(is_few)(problem, nrows) ? NAME(FEW) * D : 0},
-		{&space->few_o, NAME(is_few)(problem, nrows) ? NAME(FEW) * Dv : 0},
-		{&space->few_sum, NAME(is_few)(problem, nrows) ? NAME(FEW) * Dv : 0},
 		{&space->own, n * (Dv + 2)},
 	};
 	size_t nbytes = 0;
@@ -122,7 +103,6 @@ static size_t NAME(lay)(
 			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
 	}
 	space->row_step = row_step;
-	space->few = NAME(is_few)(problem, nrows);
 	return nbytes;
 }
 
@@ -165,21 +145,6 @@ static int NAME(cut_panels)(int nrows, struct NAME(panel) * panels)
 	return n;
 }
 
-/* The same step by attend_few.h. */
-static void NAME(attend_few)(const struct cpa_attend_unit *unit, const struct NAME(space) * space,
-	struct NAME(step) * step, const struct NAME(block) * block, int64_t from)
-{
-	step->few_k = NAME(few_of)(block->k, space->k, block->k_step, block->k_dtype);
-	step->few_v = NAME(few_of)(block->v, space->v, block->v_step, block->v_dtype);
-	step->few_k.at += from * step->few_k.step;
-	step->few_v.at += from * step->few_v.step;
-	step->few_q = space->few_q;
-	step->few_o = space->few_o;
-	step->few_sum = space->few_sum;
-	step->nfew = NAME(few_count)(unit->n);
-	NAME(step_few)(step);
-}
-
 /* One panel over what it sees of a key block, as number i of the npanels that see some. */
 static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct cpa_sight *sight,
 	struct NAME(space) * space, const struct NAME(state) * state, struct NAME(panel) * panel,
@@ -210,11 +175,6 @@ static void NAME(attend_panel)(const struct cpa_attend_unit *unit, const struct 
 	if (step.clear_end - step.clear < step.n &&
 		!NAME(look)(unit, sight, space, panel, start, step.n))
 		return;
-	if (space->few) {
-		NAME(attend_few)(unit, space, &step, block, from);
-		panel->started = true;
-		return;
-	}
 	step.k = block->k + from * block->k_step;
 	step.v = block->v + from * block->v_step;
 	NAME(look_ahead)(unit, sight, block, i, npanels, &step);
@@ -247,8 +207,6 @@ static void NAME(attend)(
 		NAME(sight_of_panel)(unit, &sight, &panels[i]);
 		NAME(load_queries)(unit, &space, &panels[i]);
 	}
-	if (space.few)
-		NAME(start_few)(&space, problem);
 	nblocks = (sight.nkeys + CPA_KEY_BLOCK - 1) / CPA_KEY_BLOCK;
 	end = nblocks * (split + 1) / unit->nsplits * CPA_KEY_BLOCK;
 	for (int64_t j = nblocks * split / unit->nsplits * CPA_KEY_BLOCK; j < end;
@@ -256,16 +214,12 @@ static void NAME(attend)(
 		block.start = j;
 		block.end = NAME(least)(j + CPA_KEY_BLOCK, sight.nkeys);
 		NAME(load_keys)(unit, &sight, &space, &block);
-		if (space.few && !panels[0].started)
-			NAME(few_first)(&block, &space, problem->D, problem->Dv);
 		nseeing = NAME(panels_seeing)(panels, npanels, &block, seeing);
 		for (int i = 0; i < nseeing; i++)
 			NAME(attend_panel)
 		(unit, &sight, &space, &state, seeing[i], &block, i, nseeing);
 	}
-	if (space.few)
-		NAME(end_few)(&space, problem, state.o);
-	for (int i = 0; i < npanels && !space.few; i++)
+	for (int i = 0; i < npanels; i++)
 		if (!panels[i].started)
 			memset(state.o + panels[i].first * problem->Dv, 0,
 				(size_t)(panels[i].nvectors * WIDE * problem->Dv) * sizeof(REAL));
@@ -362,6 +316,8 @@ static void NAME(exp2_test)(REAL *x, int64_t n)
 
 static const struct cpa_attend_type NAME(type) = {
 	.lanes = PANEL,
+	.few = &NAME(few_type),
+	.few_rows = NAME(FEW),
 	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(space_nbytes),
 	.state_nbytes = NAME(state_nbytes),

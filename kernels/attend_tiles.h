@@ -339,7 +339,7 @@ static void finish(const struct cpa_attend_unit *unit, char *memory, char *state
 
 const struct cpa_attend_type TILES_TYPE = {
 	.lanes = BLOCK_ROWS,
-	.few = FEW,
+	.least = FEW + 1,
 	.chain_key = 1.0 / PAIRED + (3 + CPA_CPU_EXP_ERROR) / BLOCK_KEYS,
 	.space_nbytes = space_nbytes,
 	.state_nbytes = state_nbytes,

@@ -14,6 +14,8 @@
 
 enum {
 	CPA_UNIT_ROWS = 256,
+	CPA_PARALLEL_FROM = 1 << 20, /* multiplications of a call; fewer are for one thread */
+	CPA_SPLIT_KEYS = 1024, /* at least, of a part of a unit's keys */
 	CPA_KEY_BLOCK = 192, /* keys whose weights are added up apart; a multiple of every tile */
 	CPA_MAX_SPLITS = 16,
 	CPA_SHARED_PARTS = 16
@@ -48,11 +50,17 @@ struct cpa_attend_unit {
 	int64_t token,
 		head; /* of row 0; then the tokens that follow, then those of the next head */
 	int n; /* rows, 1..CPA_UNIT_ROWS */
+	int nkv; /* key heads from kv on, n rows each; 1 but for types of several heads */
 	int nsplits; /* parts that its keys are cut into; 1: none */
 	double work; /* about how long it takes */
 	const struct cpa_attend_unit *next; /* likely to be done next, or NULL */
 	char *state; /* [nsplits] states of the kernel; NULL without splits */
 };
+
+CPA_INLINE int cpa_unit_nrows(const struct cpa_attend_unit *unit)
+{
+	return unit->n * unit->nkv;
+}
 
 /*
  * What the tokens of a unit see by interval, closed up: keys between, which none sees, are left
@@ -84,7 +92,8 @@ CPA_INLINE struct cpa_unit_row cpa_unit_row(const struct cpa_attend_unit *unit, 
 CPA_INLINE const struct cpa_range *cpa_unit_keys(
 	const struct cpa_attend_unit *unit, const struct cpa_sight *sight, int64_t i)
 {
-	bool wraps = unit->token + unit->n > unit->call->attend->nq; /* sight is of all tokens */
+	bool wraps = unit->token + cpa_unit_nrows(unit) >
+		     unit->call->attend->nq; /* sight is of all tokens */
 
 	return &sight->token[wraps ? cpa_unit_row(unit, i).t : i];
 }
@@ -98,9 +107,14 @@ struct cpa_attend_rows {
 /* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
-	int few; /* up to so many rows of a key head the kernel of fp32 is better */
+	int least; /* rows of a key head; fewer are left to the kernel of fp32 */
+	/* NULL, or what is better for up to few_rows rows of each key head, if it takes the call. */
+	const struct cpa_attend_type *few;
+	int few_rows;
+	bool (*takes)(const struct cpa_attend *attend); /* of such a type, whose units may have
+							 * several key heads; NULL for others */
 	double chain_key; /* additions of a row per key, see cpa_cpu_arithmetic() */
-	/* Bytes of scratch for one thread, and of the state of one unit. */
+	/* Bytes of scratch for one thread, and of the state of one unit, with so many rows in all. */
 	size_t (*space_nbytes)(const struct cpa_problem *problem, int nrows);
 	size_t (*state_nbytes)(const struct cpa_problem *problem, int nrows);
 	/* Keys of part `split`; what was found goes into state (NULL: into that of the space). */
@@ -134,9 +148,24 @@ struct cpa_attend_kernels {
 		[CPA_DTYPE_BF16] = &f32_type, [CPA_DTYPE_FP16] = &f32_type                       \
 	}
 
-extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_avx2, cpa_attend_avx512,
-	cpa_attend_amx, cpa_attend_amx_software;
+extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_generic_v3,
+	cpa_attend_generic_v4, cpa_attend_avx2, cpa_attend_avx512, cpa_attend_amx,
+	cpa_attend_amx_software;
 extern const struct cpa_attend_type cpa_attend_amx_bf16, cpa_attend_amx_software_bf16;
+
+/* Blocks of CPA_KEY_BLOCK keys, the last of which may have fewer. */
+CPA_INLINE int64_t cpa_range_nblocks(struct cpa_range keys)
+{
+	return (keys.end - keys.start + CPA_KEY_BLOCK - 1) / CPA_KEY_BLOCK;
+}
+
+/* type, or where the call has few rows to a key head, the type for them. */
+const struct cpa_attend_type *cpa_attend_few_type(
+	const struct cpa_attend_type *type, const struct cpa_attend *attend);
+/* The units of a call for such a type; NULL: only counts.  Returns how many; nrows is the rows of
+ * the largest. */
+int64_t cpa_attend_cut_few(
+	const struct cpa_attend_call *call, struct cpa_attend_unit *units, int *nrows);
 
 /* Makes what units share, if the kernel wants that; the caller frees seen and shared of the call
  * in any case.  CPA_NO_MEMORY. */

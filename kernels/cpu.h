@@ -22,14 +22,20 @@
 
 #include "ref/ref.h"
 
-/* Ascending; a set includes those before it.  Tiles in software are for tests, slow, and never
- * picked unasked. */
+/*
+ * Ascending up to tiles; a set includes those before it.  Tiles in software are for tests, slow,
+ * and never picked unasked.  Generic is plain C: of what the compiler made of it for x86-64-v4, v3
+ * and v1, the first that the machine can run.  Each of these can be asked for, for tests.
+ */
 enum cpa_cpu {
 	CPA_CPU_GENERIC,
 	CPA_CPU_AVX2,
 	CPA_CPU_AVX512,
 	CPA_CPU_AMX,
 	CPA_CPU_AMX_SOFTWARE,
+	CPA_CPU_GENERIC_V1,
+	CPA_CPU_GENERIC_V3,
+	CPA_CPU_GENERIC_V4,
 	CPA_NCPUS
 };
 
@@ -60,7 +66,7 @@ struct cpa_attend_kernels;
 struct cpa_move_kernels;
 
 struct cpa_cpu_kernels {
-	const char *name; /* "generic" "avx2" "avx512" "amx" "amx-software" */
+	const char *name; /* "generic" "avx2" "avx512" "amx" "amx-software" "generic-v1" ... */
 	const char *remark; /* NULL, or what is to be known of it */
 	const struct cpa_attend_kernels *attend; /* kernels/attend_unit.h */
 	const struct cpa_move_kernels *move;     /* kernels/move.h */

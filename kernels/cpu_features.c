@@ -23,7 +23,10 @@
 #endif
 
 static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
-	[CPA_CPU_GENERIC] = {.name = "generic", .attend = &cpa_attend_generic, .move = &cpa_move_generic},
+	[CPA_CPU_GENERIC] = {.name = "generic", .remark = "plain C",
+		.attend = &cpa_attend_generic, .move = &cpa_move_generic},
+	[CPA_CPU_GENERIC_V1] = {.name = "generic-v1", .remark = "plain C",
+		.attend = &cpa_attend_generic, .move = &cpa_move_generic},
 #if CPA_CPU_X86
 	[CPA_CPU_AVX2] = {.name = "avx2", .attend = &cpa_attend_avx2, .move = &cpa_move_avx2},
 	[CPA_CPU_AVX512] = {.name = "avx512", .attend = &cpa_attend_avx512, .move = &cpa_move_avx512},
@@ -33,13 +36,31 @@ static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
 	[CPA_CPU_AMX_SOFTWARE] = {.name = "amx-software",
 		.remark = "amx with tiles in software, slow, for tests",
 		.attend = &cpa_attend_amx_software, .move = &cpa_move_avx512},
+	[CPA_CPU_GENERIC_V3] = {.name = "generic-v3",
+		.remark = "plain C, compiled for x86-64-v3",
+		.attend = &cpa_attend_generic_v3, .move = &cpa_move_generic},
+	[CPA_CPU_GENERIC_V4] = {.name = "generic-v4",
+		.remark = "plain C, compiled for x86-64-v4",
+		.attend = &cpa_attend_generic_v4, .move = &cpa_move_generic},
 #else
+	[CPA_CPU_GENERIC_V3] = {.name = "generic-v3"},
+	[CPA_CPU_GENERIC_V4] = {.name = "generic-v4"},
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
 	[CPA_CPU_AMX] = {.name = "amx"},
 	[CPA_CPU_AMX_SOFTWARE] = {.name = "amx-software"},
 #endif
 };
+
+#if CPA_CPU_X86
+/* The same under the name that asks for the best of them. */
+static const struct cpa_cpu_kernels generic_v3 = {.name = "generic",
+	.remark = "plain C, compiled for x86-64-v3",
+	.attend = &cpa_attend_generic_v3, .move = &cpa_move_generic},
+	generic_v4 = {.name = "generic",
+	.remark = "plain C, compiled for x86-64-v4",
+	.attend = &cpa_attend_generic_v4, .move = &cpa_move_generic};
+#endif
 
 static const char *lacks_avx2(void)
 {
@@ -149,14 +170,16 @@ const char *cpa_cpu_name(enum cpa_cpu set)
 
 const char *cpa_cpu_lacks(enum cpa_cpu set)
 {
-	if (set == CPA_CPU_GENERIC)
+	if (set == CPA_CPU_GENERIC || set == CPA_CPU_GENERIC_V1)
 		return NULL;
 	if (!rows[set].attend)
 		return "this build has no kernels for it";
 	switch (set) {
 	case CPA_CPU_AVX2:
+	case CPA_CPU_GENERIC_V3:
 		return lacks_avx2();
 	case CPA_CPU_AVX512:
+	case CPA_CPU_GENERIC_V4:
 		return lacks_avx512();
 	case CPA_CPU_AMX:
 		return lacks_amx();
@@ -172,23 +195,36 @@ const char *cpa_cpu_lacks_tiles(void)
 	return cpa_cpu_lacks(CPA_CPU_AMX);
 }
 
+static const struct cpa_cpu_kernels *row_of(enum cpa_cpu set)
+{
+#if CPA_CPU_X86
+	if (set == CPA_CPU_GENERIC && !lacks_avx512())
+		return &generic_v4;
+	if (set == CPA_CPU_GENERIC && !lacks_avx2())
+		return &generic_v3;
+#endif
+	return &rows[set];
+}
+
 static const struct cpa_cpu_kernels *best(void)
 {
 	for (int set = CPA_CPU_AMX; set > 0; set--)
 		if (!cpa_cpu_lacks((enum cpa_cpu)set))
-			return &rows[set];
-	return &rows[CPA_CPU_GENERIC];
+			return row_of((enum cpa_cpu)set);
+	return row_of(CPA_CPU_GENERIC);
 }
+
+enum { LISTED = CPA_CPU_AMX_SOFTWARE + 1 }; /* what follows is in the first */
 
 /* The sets that can run here: "generic, avx2 and avx512". */
 static void list_available(char *text, size_t size)
 {
 	int n = 0, nlisted = 0;
 
-	for (int set = 0; set < CPA_NCPUS; set++)
+	for (int set = 0; set < LISTED; set++)
 		n += !cpa_cpu_lacks((enum cpa_cpu)set);
 	*text = 0;
-	for (int set = 0; set < CPA_NCPUS; set++) {
+	for (int set = 0; set < LISTED; set++) {
 		size_t length = strlen(text);
 
 		if (cpa_cpu_lacks((enum cpa_cpu)set))
@@ -222,7 +258,7 @@ static enum cpa_status find(
 			return cpa_fail(error, CPA_INVALID,
 				"CPATTN_CPU=%s cannot run here: %s; this machine can run %s",
 				name, lack, available);
-		*row = &rows[set];
+		*row = row_of((enum cpa_cpu)set);
 		return CPA_OK;
 	}
 	return cpa_fail(error, CPA_INVALID,
@@ -267,14 +303,15 @@ void cpa_cpu_describe(char *text, size_t size)
 	snprintf(text, size, "kernels %s, picked %s%s%s%s", row->name,
 		wish && *wish ? "by CPATTN_CPU" : "as the best that runs here",
 		row->remark ? " (" : "", row->remark ? row->remark : "", row->remark ? ")" : "");
-	for (int set = 0; set < CPA_NCPUS; set++) {
+	for (int set = 0; set < LISTED; set++) {
 		const char *lack = cpa_cpu_lacks((enum cpa_cpu)set);
+		const struct cpa_cpu_kernels *other = row_of((enum cpa_cpu)set);
 
-		if (&rows[set] == row)
+		if (other == row)
 			continue;
 		length = strlen(text);
-		snprintf(text + length, size - length, "; %s: %s%s%s", rows[set].name,
-			lack ? lack : "could run too", !lack && rows[set].remark ? ", " : "",
-			!lack && rows[set].remark ? rows[set].remark : "");
+		snprintf(text + length, size - length, "; %s: %s%s%s", other->name,
+			lack ? lack : "could run too", !lack && other->remark ? ", " : "",
+			!lack && other->remark ? other->remark : "");
 	}
 }

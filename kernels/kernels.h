@@ -111,7 +111,8 @@ const char *cpa_device_summary(int i);
 /* Which instructions the kernels of device "cpu" use here and why, and what else this machine has:
  * "kernels avx512, picked as the best that runs here; generic: ...", cut to size.  CPATTN_CPU=generic,
  * avx2, avx512, amx or amx-software (amx with tiles in software, slow, for tests) in the environment
- * picks others; making the device fails on a value that cannot run here. */
+ * picks others; generic is plain C, the best that the compiler made of it: generic-v1, -v3 and -v4 ask
+ * for that of one level of x86-64.  Making the device fails on a value that cannot run here. */
 void cpa_cpu_describe(char *text, size_t size);
 /* NULL where this process may use AMX tiles with bf16 (the operating system is asked for them, for all
  * threads), or why not: "the processor has no AMX with bf16". */

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { LAYOUT_BSHD, LAYOUT_SBHD };
+enum { LAYOUT_BSHD, LAYOUT_SBHD, LAYOUT_BHSD };
 
 /* A mask in the tests: which axes it has, and what its values are like. */
 enum mask_values { MASK_TRUTH, MASK_MILD, MASK_EXTREME };
@@ -38,7 +38,7 @@ struct attend_case {
 	struct cpa_attend call;
 };
 
-/* [B, n, H, D] or [n, B, H, D] of 0xff; the array is the box at batch b0, head h0. */
+/* [B, n, H, D], [n, B, H, D] or [B, H, n, D] of 0xff; the array is the box at batch b0, head h0. */
 static inline struct cpa_array case_array(const struct attend_case *test,
 	struct guarded *memory, enum cpa_dtype dtype, int64_t n, int64_t H, int64_t D,
 	int64_t h0)
@@ -49,11 +49,15 @@ static inline struct cpa_array case_array(const struct attend_case *test,
 	if (test->layout == LAYOUT_SBHD) {
 		array.token = B * H * D;
 		array.batch = H * D;
+	} else if (test->layout == LAYOUT_BHSD) {
+		array.token = D;
+		array.head = n * D;
 	}
 	*memory = (test->behind ? guarded_alloc_behind : guarded_alloc)(
 		(size_t)(B * n * H * D) * cpa_dtype_nbytes(dtype), 0xff);
 	array.data = memory->data +
-		(test->batches.start * array.batch + h0 * D) * (int64_t)cpa_dtype_nbytes(dtype);
+		(test->batches.start * array.batch + h0 * array.head) *
+			(int64_t)cpa_dtype_nbytes(dtype);
 	return array;
 }
 

@@ -157,7 +157,8 @@ static inline int run_group(const struct CMUnitTest *tests, size_t ntests)
 	for (int i = 0; i < 2; i++)
 		if (cpa_device_create(cpa_device_name(i), &devices[i], &error))
 			return 1;
-	for (int set = 0; set < CPA_NCPUS; set++) {
+	/* The first is one of the last. */
+	for (int set = CPA_CPU_GENERIC + 1; set < CPA_NCPUS; set++) {
 		const char *name = cpa_cpu_name((enum cpa_cpu)set),
 			   *lack = cpa_cpu_lacks((enum cpa_cpu)set);
 

@@ -3,8 +3,9 @@
  * keep them in memory are right, and three times slower.
  *
  * Looks at the library as objdump prints it: a run of instructions that ends in a jump back to
- * its beginning, with broadcasts and at least 8 multiply-adds of whole vectors, which only the
- * loops over features and keys are, may not store vectors on the stack.
+ * its beginning, with broadcasts, at least 8 multiply-adds of whole vectors and no shuffles (rows
+ * turned round have those), which only the loops over features and keys are, may not store vectors
+ * on the stack.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@ enum { MOST = 400, LEAST_SUMS = 8 };
 /* An instruction: its address, and what is looked for. */
 struct line {
 	unsigned long address, target;
-	bool multiplies, broadcasts, on_stack;
+	bool multiplies, broadcasts, shuffles, on_stack;
 };
 
 static bool read_line(const char *text, struct line *line)
@@ -40,6 +41,7 @@ static bool read_line(const char *text, struct line *line)
 	line->broadcasts = strstr(end, "vbroadcast") || strstr(end, "{1to");
 	line->multiplies = strstr(end, "vfmadd231") &&
 		(strstr(end, "%zmm") || strstr(end, "%ymm"));
+	line->shuffles = strstr(end, "vunpck") || strstr(end, "vinsert");
 	/* A store: memory comes last.  Reading a constant from there is harmless. */
 	line->on_stack = strstr(end, "mm") &&
 		(strstr(end, "(%rsp)\n") || strstr(end, "(%rbp)\n"));
@@ -50,18 +52,19 @@ static bool read_line(const char *text, struct line *line)
 static int count_loop(const struct line *lines, int n, int *nstack)
 {
 	unsigned long target = lines[n - 1].target;
-	int nsums = 0, nbroadcasts = 0, found = 0, i = n - 1;
+	int nsums = 0, nbroadcasts = 0, nshuffles = 0, found = 0, i = n - 1;
 
 	if (!target || target >= lines[n - 1].address)
 		return 0;
 	for (; i >= 0 && lines[i].address >= target; i--) {
 		nsums += lines[i].multiplies;
 		nbroadcasts += lines[i].broadcasts;
+		nshuffles += lines[i].shuffles;
 		found += lines[i].on_stack;
 		if (i < n - 1 && lines[i].target)
 			return 0; /* not an innermost loop */
 	}
-	if (i < 0 || nsums < LEAST_SUMS || !nbroadcasts)
+	if (i < 0 || nsums < LEAST_SUMS || !nbroadcasts || nshuffles)
 		return 0;
 	*nstack += found;
 	return 1;

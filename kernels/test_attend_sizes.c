@@ -115,6 +115,55 @@ static void few_rows_over_many_keys_are_right(void **state)
 	}
 }
 
+/*
+ * Key heads that are taken in turn: as many as there are, or those with as many rows each; from
+ * one row to more than is few, heads that whole vectors do not fill, tokens that see keys far
+ * apart, in every order of axes.
+ */
+static void few_rows_of_several_key_heads_are_right(void **state)
+{
+	static const int64_t dims[] = {16, 32, 33, 63, 64, 65, 72, 80, 133, 257};
+	enum { NDIMS = sizeof dims / sizeof dims[0] };
+	uint64_t seed = 77;
+
+	(void)state;
+	for (int i = 0; i < 120; i++) {
+		struct attend_case test;
+		int64_t g = random_int(&seed, 1, 5), nkv = random_int(&seed, 1, 5);
+		int64_t nq = 1 + i % 3 * 3 / g, nk = i % 10 ? random_int(&seed, 1, 420) : 2300;
+
+		make(&test, (enum cpa_dtype)(i % 4), nq, nk, g * nkv, nkv, dims[i / 4 % NDIMS],
+			dims[(i + i / 4) % NDIMS]);
+		choose_partials(&test, i % 3);
+		test.layout = i / 3 % 3;
+		test.behind = i & 1;
+		test.fill = i % 7 == 2 && i % 3 < 2 ? CPA_FILL_EXTREME : CPA_FILL_NORMAL;
+		test.heads.start = random_int(&seed, 0, g * nkv - 1);
+		test.heads.end = random_int(&seed, test.heads.start + 1, g * nkv);
+		test.kv_first = random_int(&seed, 0, test.heads.start / g);
+		if (i % 4 > 1) {
+			test.problem.rule = (struct cpa_rule){.window = true,
+				.left = random_int(&seed, 0, 30),
+				.right = random_int(&seed, 0, 30)};
+			cpa_arena_fini(&test.arena);
+			cpa_arena_init(&test.arena);
+			test.problem.Sq = test.problem.Skv = 1 << 20;
+			test.q_tokens = some_tokens(&seed, &test.arena, nq, i / 4 % 4, 300);
+			test.k_tokens = (struct cpa_spans){0};
+			cpa_spans_append_range(
+				&test.arena, &test.k_tokens, (struct cpa_range){0, nk});
+		} else if (i % 5 == 1) {
+			test.mask = (struct mask_shape){.head = i & 2,
+				.query = true,
+				.key = true,
+				.values = i % 3 ? MASK_MILD : MASK_TRUTH,
+				.dtype = i % 2 ? CPA_DTYPE_FP32 : CPA_DTYPE_FP64};
+			case_mask(&test);
+		}
+		finish(&test);
+	}
+}
+
 /* Heads of a group, and some of them, over so few tokens that a unit goes from head to head. */
 static void heads_that_share_lanes_keep_their_own_mask(void **state)
 {
@@ -184,6 +233,8 @@ static void no_number_of_threads_changes_a_bit(void **state)
 	int before = omp_get_max_threads();
 
 	check_threads(3, 5000, 6, 2);
+	check_threads(1, 2100, 12, 3);
+	check_threads(2, 9000, 4, 4);
 	check_threads(700, 900, 2, 1);
 	check_threads(40, 400, 12, 3);
 	omp_set_num_threads(before);
@@ -196,6 +247,7 @@ int main(void)
 		cmocka_unit_test(every_size_of_head_is_right_and_stays_in_its_arrays),
 		cmocka_unit_test(every_number_of_rows_and_keys_is_right),
 		cmocka_unit_test(few_rows_over_many_keys_are_right),
+		cmocka_unit_test(few_rows_of_several_key_heads_are_right),
 		cmocka_unit_test(heads_that_share_lanes_keep_their_own_mask),
 		cmocka_unit_test(rows_that_are_copied_are_right),
 		cmocka_unit_test(no_number_of_threads_changes_a_bit),
