@@ -32,7 +32,7 @@ static const struct cpa_hypothesis *const tables[] = {cpa_hypotheses_merging,
 struct fit {
 	double before, after; /* squares of observed - right, observed - predicted */
 	double residual;
-	double relative; /* likewise, over what was predicted or observed: of what is beyond bounds */
+	double relative; /* over the largest of its row: of what is beyond bounds */
 	int nrows;
 	bool touched; /* some wrong row is predicted otherwise than right */
 };
@@ -51,8 +51,9 @@ static double in_bounds(double x, double y, double bound)
 	return !isfinite(x) || !isfinite(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
 }
 
-static void add_difference(
-	struct fit *fit, double observed, double want, double predicted, double bound)
+/* scale: of what was predicted for the row */
+static void add_difference(struct fit *fit, double observed, double want, double predicted,
+	double bound, double scale)
 {
 	double before = in_bounds(observed, want, bound),
 	       after = in_bounds(observed, predicted, bound);
@@ -62,8 +63,7 @@ static void add_difference(
 	if (!(after <= fit->residual))
 		fit->residual = isnan(after) ? INFINITY : after;
 	if (after > most_residual)
-		fit->relative = fmax(fit->relative, fabs(observed - predicted) /
-							    fmax(fabs(observed), fabs(predicted)));
+		fit->relative = fmax(fit->relative, fabs(observed - predicted) / scale);
 }
 
 /* As it is, where the prediction is the row itself. */
@@ -88,14 +88,18 @@ static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis
 {
 	struct cpa_bound bound = bound_of(s, row, o, lse);
 
+	double scale = 0.0;
+
 	if (s->planted)
 		cpa_planted_loosen(s, row, &bound);
+	for (int64_t d = 0; row->o && d < s->problem->Dv; d++)
+		scale = fmax(scale, fabs(o[d]));
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],
-			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])));
+			bound.o_abs + bound.o_rel * fmax(fabs(row->want[d]), fabs(o[d])), scale);
 	if (row->has_lse)
 		add_difference(fit, row->lse, row->truth->lse, lse,
-			fmax(bound.lse, 0x1p-24 * fabs(lse)));
+			fmax(bound.lse, 0x1p-24 * fabs(lse)), fabs(lse));
 	fit->nrows++;
 }
 
@@ -210,9 +214,9 @@ static int drop_repeated(struct cpa_finding *list, int n)
 static int count_ties(const struct cpa_finding *findings, int n)
 {
 	int nties = n > 0;
-	/* What is left after the best is the noise of the run; a tenth of the bound is noise too.
-	 */
-	double noise = n > 0 ? 2.0 * findings[0].residual + 0.1 : 0.0;
+	/* What is left after the best is the noise of the run; a tenth of the bound is noise too, and
+	 * of few rows the mean says less. */
+	double noise = n > 0 ? 2.0 * findings[0].residual + 0.1 + 0.3 / findings[0].nrows : 0.0;
 
 	while (nties < n && findings[nties].residual <= noise)
 		nties++;

@@ -168,7 +168,8 @@ static void describe(const struct cpa_suspect *s, struct cpa_finding *finding)
 	finding->planted = true;
 }
 
-/* Twice, as for right runs: this run and the recorded one may round in opposite ways. */
+/* Twice, as for right runs: this run and the recorded one may round in opposite ways.  Sums round by
+ * some units of their largest part, even where these two happen to agree. */
 void cpa_planted_loosen(const struct cpa_suspect *s, const struct cpa_suspect_row *row,
 	struct cpa_bound *bound)
 {
@@ -176,10 +177,14 @@ void cpa_planted_loosen(const struct cpa_suspect *s, const struct cpa_suspect_ro
 	if (!p->has_rounded)
 		return;
 	int64_t at = row - s->rows, Dv = s->problem->Dv;
-	double lse = fabs(p->rounded.lse[at] - p->exact.lse[at]), o = 0.0;
-	for (int64_t d = at * Dv; d < (at + 1) * Dv; d++)
+	double unit = s->problem->dtype == CPA_DTYPE_FP64 ? 0x1p-53 : 0x1p-24;
+	double lse = fabs(p->rounded.lse[at] - p->exact.lse[at]), o = 0.0, largest = 0.0;
+	for (int64_t d = at * Dv; d < (at + 1) * Dv; d++) {
 		o = fmax(o, fabs(p->rounded.o[d] - p->exact.o[d]));
-	bound->o_abs += isfinite(o) ? 2.0 * o : 0.0;
+		largest = fmax(largest, fabs(p->exact.o[d]));
+	}
+	o = 2.0 * o + 8.0 * unit * largest;
+	bound->o_abs += isfinite(o) ? o : 0.0;
 	bound->lse += isfinite(lse) ? 2.0 * lse : 0.0;
 }
 
