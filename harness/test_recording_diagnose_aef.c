@@ -180,7 +180,7 @@ static void each_class_is_named_where_it_was_planted(void **state)
 	for (int i = 0; i < NFAULTS; i++) {
 		int n[5] = {0};
 
-		for (int run = 0; run < 4 * 2 * NSEEDS; run++) {
+		for (int run = 0; run < 4 * 2 * NSEEDS / CPA_TEST_PART; run++) {
 			const struct planted *it = &faults[i];
 			int R = meshes[run % 4][0], U = meshes[run % 4][1];
 			enum cpa_dtype dtype = run / 4 % 2 ? CPA_DTYPE_BF16 : CPA_DTYPE_FP32;

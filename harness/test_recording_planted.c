@@ -57,7 +57,7 @@ static void faults_on_random_problems_are_named_with_their_place(void **state)
 		struct fault_outcome out;
 		struct fault_trial trial;
 
-		if (!cpa_fault_is_in_attention(i))
+		if (!cpa_fault_is_in_attention(i) || i % CPA_TEST_PART != 0)
 			continue;
 		if (!try_until_found(cpa_fault_name(i), 100 + (uint64_t)i, &out, &trial)) {
 			print_message("%s: in no problem\n", cpa_fault_name(i));
@@ -70,7 +70,7 @@ static void faults_on_random_problems_are_named_with_their_place(void **state)
 			fault_trial_print(stdout, &trial);
 	}
 	print_message("%d of %d named, %d named otherwise\n", nnamed, nfound, nother);
-	assert_true(nfound >= 70);
+	assert_true(nfound >= 70 / CPA_TEST_PART);
 	assert_true(20 * nnamed >= 19 * nfound);
 	assert_int_equal(nother, 0);
 }
