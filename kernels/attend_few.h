@@ -308,13 +308,7 @@ static const REAL *NAME(few_widen)(enum cpa_dtype dtype, const void *from, int64
 {
 	if (dtype == DTYPE)
 		return from;
-	if (!NAME(takes)(dtype, n)) {
-		cpa_run_convert(DTYPE, to, dtype, from, n);
-		return to;
-	}
-#define TAKE_ROW(type) NAME(take_rows)(type, from, 0, 1, n, to)
-	WITH_DTYPE(dtype, TAKE_ROW)
-#undef TAKE_ROW
+	NAME(widen_rows)(dtype, from, 0, 1, n, to);
 	return to;
 }
 

@@ -77,21 +77,27 @@ CPA_INLINE void NAME(take_rows)(const enum cpa_dtype dtype, const char *row, int
 	}
 }
 
+/* The same of any dtype and length. */
+static void NAME(widen_rows)(
+	enum cpa_dtype dtype, const char *from, int64_t step, int64_t n, int64_t dim, REAL *to)
+{
+	if (dim < WIDE || !NAME(takes)(dtype, dim)) {
+		for (int64_t i = 0; i < n; i++)
+			cpa_run_convert(DTYPE, to + i * dim, dtype, from + i * step, dim);
+		return;
+	}
+#define TAKE_ROWS(type) NAME(take_rows)(type, from, step, n, dim, to)
+	WITH_DTYPE(dtype, TAKE_ROWS)
+#undef TAKE_ROWS
+}
+
 /* n rows of an array, from key j of it on, to rows `dim` apart. */
 static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa_array *array,
 	int64_t j, int64_t n, int64_t dim, REAL *to)
 {
-	const char *from = cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv));
-	int64_t step = array->token * (int64_t)cpa_dtype_nbytes(array->dtype);
-
-	if (dim < WIDE || !NAME(takes)(array->dtype, dim)) {
-		for (int64_t i = 0; i < n; i++)
-			cpa_run_convert(DTYPE, to + i * dim, array->dtype, from + i * step, dim);
-		return;
-	}
-#define TAKE_ROWS(dtype) NAME(take_rows)(dtype, from, step, n, dim, to)
-	WITH_DTYPE(array->dtype, TAKE_ROWS)
-#undef TAKE_ROWS
+	NAME(widen_rows)(array->dtype,
+		cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv)),
+		array->token * (int64_t)cpa_dtype_nbytes(array->dtype), n, dim, to);
 }
 
 /* q is scaled before the product, so that scores never leave the range by themselves; by two
