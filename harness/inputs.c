@@ -3,6 +3,7 @@
  */
 #include "harness/inputs.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t cpa_token_nbytes(const struct cpa_problem *problem, enum cpa_tensor tensor)
@@ -168,6 +169,22 @@ void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint
 	struct cpa_spans all = {&span, 1, 1};
 	cpa_inputs_fill_part(
 		problem, fill, seed, tensor, (struct cpa_range){0, problem->B}, &all, dst);
+}
+
+enum cpa_status cpa_inputs_make(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	void *data[3], struct cpa_tensors *tensors, struct cpa_error *error)
+{
+	static const enum cpa_tensor names[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
+	for (int i = 0; i < 3; i++) {
+		data[i] = malloc((size_t)(problem->B * cpa_tensor_ntokens(problem, names[i])) *
+				 cpa_token_nbytes(problem, names[i]));
+		if (!data[i])
+			return cpa_fail(error, CPA_NO_MEMORY,
+				"out of memory for the tensors of a problem");
+		cpa_inputs_fill(problem, fill, seed, names[i], data[i]);
+	}
+	*tensors = (struct cpa_tensors){problem, data[0], data[1], data[2]};
+	return CPA_OK;
 }
 
 /* FNV-1a by words, with its high half folded back; the last word is filled up with zeros. */

@@ -30,7 +30,14 @@ enum cpa_status cpa_tensors_check(const struct cpa_tensors *tensors, struct cpa_
 /* Made-up q, k or v, all of it.   dst [B, S, H, D]  out, dense, of problem->dtype */
 void cpa_inputs_fill(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
 	enum cpa_tensor tensor, void *dst);
-/* Like it, some of it.   dst [batches, tokens, H, D]  out */
+/*
+ * All of q, k and v likewise.  CPA_NO_MEMORY.
+ *   data     out, [3] malloc, the caller's in any case; all NULL before
+ *   tensors  out, of data
+ */
+enum cpa_status cpa_inputs_make(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
+	void *data[3], struct cpa_tensors *tensors, struct cpa_error *error);
+/* Like cpa_inputs_fill(), some of it.   dst [batches, tokens, H, D]  out */
 void cpa_inputs_fill_part(const struct cpa_problem *problem, enum cpa_fill fill, uint64_t seed,
 	enum cpa_tensor tensor, struct cpa_range batches, const struct cpa_spans *tokens, void *dst);
 

@@ -126,15 +126,10 @@ static enum cpa_status make_inputs(struct course *c, uint64_t seed, struct cpa_e
 {
 	const struct cpa_problem *p = c->problem;
 	size_t tokens = (size_t)(p->B * p->Sq);
-	for (int i = 0; i < 3; i++) {
-		enum cpa_tensor tensor = (enum cpa_tensor)(CPA_TENSOR_Q + i);
-		c->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensor)) *
-			cpa_token_nbytes(p, tensor));
-		if (!c->data[i])
-			return out_of_memory(error);
-		cpa_inputs_fill(p, CPA_FILL_NORMAL, seed, tensor, c->data[i]);
-	}
-	c->tensors = (struct cpa_tensors){p, c->data[0], c->data[1], c->data[2]};
+	enum cpa_status s =
+		cpa_inputs_make(p, CPA_FILL_NORMAL, seed, c->data, &c->tensors, error);
+	if (s != CPA_OK)
+		return s;
 	c->o = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_O));
 	if (p->lse)
 		c->lse = malloc(tokens * cpa_token_nbytes(p, CPA_TENSOR_LSE));

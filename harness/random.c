@@ -59,17 +59,9 @@ static enum cpa_status read_case(struct trial *t, const struct cpa_case *it,
 
 static enum cpa_status fill_trial(struct trial *t, struct cpa_error *error)
 {
-	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
-	const struct cpa_problem *p = &t->options.problem;
-	for (int i = 0; i < 3; i++) {
-		t->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
-				    cpa_token_nbytes(p, tensors[i]));
-		if (!t->data[i])
-			return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a tensor");
-		cpa_inputs_fill(p, t->options.fill, t->options.seed, tensors[i], t->data[i]);
-	}
-	t->tensors = (struct cpa_tensors){p, t->data[0], t->data[1], t->data[2]};
-	return cpa_tensors_check(&t->tensors, error);
+	enum cpa_status s = cpa_inputs_make(&t->options.problem, t->options.fill, t->options.seed,
+		t->data, &t->tensors, error);
+	return s == CPA_OK ? cpa_tensors_check(&t->tensors, error) : s;
 }
 
 static void trial_close(struct trial *t)

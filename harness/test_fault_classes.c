@@ -54,20 +54,6 @@ static void read_line(struct run *run, const char *line, const char *fault)
 		fail_msg("%s: %s", line, error.text);
 }
 
-static void fill(struct run *run)
-{
-	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
-	const struct cpa_problem *p = &run->options.problem;
-	for (int i = 0; i < 3; i++) {
-		run->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
-				      cpa_token_nbytes(p, tensors[i]));
-		assert_non_null(run->data[i]);
-		cpa_inputs_fill(
-			p, run->options.fill, run->options.seed, tensors[i], run->data[i]);
-	}
-	run->tensors = (struct cpa_tensors){p, run->data[0], run->data[1], run->data[2]};
-}
-
 /* Tear down in any case. */
 static void set_up(struct run *run, const char *line, const char *fault, const char *path)
 {
@@ -76,7 +62,9 @@ static void set_up(struct run *run, const char *line, const char *fault, const c
 	struct cpa_verifier *verifier;
 	*run = (struct run){.nconfigs = 0};
 	read_line(run, line, fault);
-	fill(run);
+	assert_int_equal(cpa_inputs_make(&run->options.problem, run->options.fill,
+				 run->options.seed, run->data, &run->tensors, &error),
+		CPA_OK);
 	assert_int_equal(cpa_device_create("cpu", &device, &error), CPA_OK);
 	if (cpa_sweep(&run->options, &run->options.problem,
 		    CPA_ROTATE_CHOICE_P2P, false, collect, run, &error) != CPA_OK)

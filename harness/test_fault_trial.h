@@ -184,22 +184,6 @@ static inline enum cpa_status keep(void *context, struct cpa_ranks *ranks, struc
 	return s;
 }
 
-static inline bool fill(struct run *run)
-{
-	static const enum cpa_tensor tensors[3] = {CPA_TENSOR_Q, CPA_TENSOR_K, CPA_TENSOR_V};
-	const struct cpa_problem *p = &run->options.problem;
-	for (int i = 0; i < 3; i++) {
-		run->data[i] = malloc((size_t)(p->B * cpa_tensor_ntokens(p, tensors[i])) *
-				      cpa_token_nbytes(p, tensors[i]));
-		if (!run->data[i])
-			return false;
-		cpa_inputs_fill(
-			p, run->options.fill, run->options.seed, tensors[i], run->data[i]);
-	}
-	run->tensors = (struct cpa_tensors){p, run->data[0], run->data[1], run->data[2]};
-	return true;
-}
-
 static inline enum cpa_status verify(
 	struct run *run, const char *path, struct cpa_device *device, struct cpa_error *error)
 {
@@ -295,7 +279,10 @@ static inline struct fault_outcome fault_trial_run(
 	cpa_result_init(&run.result);
 	enum cpa_status s = cpa_options_parse(
 		d->argc, (char **)(uintptr_t)d->argv, &run.options, &error);
-	if (s == CPA_OK && fill(&run))
+	if (s == CPA_OK)
+		s = cpa_inputs_make(&run.options.problem, run.options.fill, run.options.seed,
+			run.data, &run.tensors, &error);
+	if (s == CPA_OK)
 		s = verify(&run, path, device, &error);
 	out.ran = s == CPA_OK && run.result.verdict != CPA_VERDICT_UNSUPPORTED;
 	out.planted = out.ran && run.trace.planted;
