@@ -104,9 +104,8 @@ static void init(struct cpa_spoil *x, struct cpa_plant *plant, const struct cpa_
 		x->kv_head[h] = x->v_head[h] = (x->heads.start + h) / g;
 }
 
-/* Row (b, t, h) of q, k or v; zeros where t or h is -1.   [D] */
-static const double *row_of(
-	const struct cpa_spoil *x, int tensor, int64_t b, int64_t t, int64_t h)
+const double *cpa_spoil_row(const struct cpa_spoil *x, int tensor, int64_t b, int64_t t,
+	int64_t h)
 {
 	const struct cpa_problem *p = x->plant->problem;
 	int64_t S = tensor == 0 ? p->Sq : p->Skv, H = tensor == 0 ? p->Hq : p->Hkv;
@@ -165,7 +164,7 @@ static double score_of(const struct cpa_spoil *x, const double *q, struct cpa_ra
 			p, x->rule_batch[b], x->mask_head[h], x->q_id[i], key);
 	if (mask == -INFINITY)
 		return mask;
-	const double *k = row_of(x, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h]);
+	const double *k = cpa_spoil_row(x, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h]);
 	return p->scale * dot(q, turn(k, p->D, x->k_turn[j], w->k), p->D) + mask;
 }
 
@@ -185,7 +184,7 @@ static double attend_row(
 	if (x->q_from)
 		x->q_from(x, &item, &query, &head);
 	struct cpa_range seen = seen_by(x, b, i);
-	const double *q = turn(row_of(x, 0, x->q_batch[item], x->q_token[query],
+	const double *q = turn(cpa_spoil_row(x, 0, x->q_batch[item], x->q_token[query],
 				       x->heads.start + head),
 		x->problem.D, x->q_turn[i], w->q);
 	memset(w->o, 0, (size_t)Dv * sizeof *w->o);
@@ -205,7 +204,7 @@ static double attend_row(
 		if (x->v_from)
 			x->v_from(x, &from_b, &from_j, &from_h);
 		const double *v =
-			row_of(x, 2, x->kv_batch[from_b], x->v_token[from_j], from_h);
+			cpa_spoil_row(x, 2, x->kv_batch[from_b], x->v_token[from_j], from_h);
 		for (int64_t d = 0; d < Dv; d++)
 			w->o[d] += weight * v[d];
 	}

@@ -88,13 +88,11 @@ static void less_the_mean(
 	const struct cpa_problem *p = &x->problem;
 	double sum = 0.0;
 	(void)o;
-	const double *q = x->plant->whole[0] +
-		(((x->batches.start + b) * p->Sq + x->q_token[i]) * p->Hq + x->heads.start + h) *
-			p->D;
+	const double *q = cpa_spoil_row(
+		x, 0, x->batches.start + b, x->q_token[i], x->heads.start + h);
 	for (int64_t j = 0; j < x->nk; j++) {
-		const double *k = x->plant->whole[1] +
-			((x->kv_batch[b] * p->Skv + x->k_token[j]) * p->Hkv + x->kv_head[h]) *
-				p->D;
+		const double *k =
+			cpa_spoil_row(x, 1, x->kv_batch[b], x->k_token[j], x->kv_head[h]);
 		for (int64_t d = 0; d < p->D; d++)
 			sum += q[d] * k[d];
 	}

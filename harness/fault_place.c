@@ -107,18 +107,17 @@ static enum cpa_status check_where(const struct cpa_plant *plant, struct cpa_err
 }
 
 /* Number `wanted` of the places, in *rank and *op. */
-static enum cpa_status choose(const struct cpa_plant *plant, int64_t wanted, int64_t n, int *rank,
-	int *op, struct cpa_error *error)
+static enum cpa_status choose(const struct cpa_plant *plant, int64_t wanted, int *rank, int *op,
+	struct cpa_error *error)
 {
-	if (n == 0 && find_place(plant, true, 0, rank, op) == 0)
+	if (find_place(plant, false, wanted, rank, op) > wanted)
+		return CPA_OK;
+	if (find_place(plant, true, 0, rank, op) == 0)
 		return cpa_fail(error, CPA_UNSUPPORTED, "fault %s needs %s",
 			plant->entry->name, plant->entry->needs);
-	if (n == 0)
-		return cpa_fail(error, CPA_UNSUPPORTED,
-			"fault %s has places here, but none where it was asked for; it needs %s",
-			plant->entry->name, plant->entry->needs);
-	find_place(plant, false, wanted, rank, op);
-	return CPA_OK;
+	return cpa_fail(error, CPA_UNSUPPORTED,
+		"fault %s has places here, but none where it was asked for; it needs %s",
+		plant->entry->name, plant->entry->needs);
 }
 
 static enum cpa_plant_act act_of(const struct cpa_fault_entry *entry)
@@ -254,7 +253,6 @@ enum cpa_status cpa_plant_create_at(int fault, const struct cpa_plant_target *ta
 	struct cpa_error *error)
 {
 	int rank = -1, op = -1;
-	int64_t n = cpa_plant_nplaces(fault, target, where);
 	struct cpa_plant *p = calloc(1, sizeof *p);
 	if (!p)
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for a planted fault");
@@ -263,7 +261,7 @@ enum cpa_status cpa_plant_create_at(int fault, const struct cpa_plant_target *ta
 	if (s == CPA_OK)
 		s = check_where(p, error);
 	if (s == CPA_OK)
-		s = choose(p, place, n, &rank, &op, error);
+		s = choose(p, place, &rank, &op, error);
 	if (s != CPA_OK) {
 		cpa_plant_destroy(p);
 		return s;

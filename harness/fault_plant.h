@@ -150,6 +150,9 @@ bool cpa_site_has_ring(const struct cpa_site *site);  /* likewise, and R > 1 */
 bool cpa_first_fault_is_place(const struct cpa_plant *plant, const struct cpa_site *site);
 void cpa_first_fault_mark(struct cpa_plant *plant, int op);
 
+/* Row (b, t, h) of q, k or v (tensor 0, 1, 2); zeros where t or h is -1.   [D] */
+const double *cpa_spoil_row(
+	const struct cpa_spoil *x, int tensor, int64_t b, int64_t t, int64_t h);
 void cpa_spoil_attend(struct cpa_plant *plant, struct cpa_exec *exec, int op);
 void cpa_spoil_merge(struct cpa_plant *plant, struct cpa_exec *exec, int op);
 /* What an accumulator that starts has seen; after its ATTEND, or the COPY of nothing. */
