@@ -51,7 +51,7 @@ static double in_bounds(double x, double y, double bound)
 	return !isfinite(x) || !isfinite(y) || bound == 0.0 ? 1e3 : fabs(x - y) / bound;
 }
 
-/* scale: of what was predicted for the row */
+/* scale: of what was predicted for the row; only of a faulty run */
 static void add_difference(struct fit *fit, double observed, double want, double predicted,
 	double bound, double scale)
 {
@@ -92,7 +92,7 @@ static void compare_row(const struct cpa_suspect *s, const struct cpa_hypothesis
 
 	if (s->planted)
 		cpa_planted_loosen(s, row, &bound);
-	for (int64_t d = 0; row->o && d < s->problem->Dv; d++)
+	for (int64_t d = 0; s->planted && row->o && d < s->problem->Dv; d++)
 		scale = fmax(scale, fabs(o[d]));
 	for (int64_t d = 0; row->o && !it->lse_only && d < s->problem->Dv; d++)
 		add_difference(fit, row->o[d], row->want[d], o[d],

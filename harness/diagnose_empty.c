@@ -81,9 +81,7 @@ static bool merges_lost(const struct cpa_suspect *s)
 
 static void merge_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
-	cpa_passed_unknowns(s, n);
-	n[CPA_PASSED_KIND] = NMERGES;
-	n[CPA_PASSED_OVER] = CPA_NPASSES;
+	cpa_passed_unknowns(s, NMERGES, n);
 }
 
 static bool predict_merge(struct cpa_suspect *s, struct cpa_suspect_row *row,
@@ -174,9 +172,7 @@ static double empty_counts(const struct cpa_recipe_at *at, double lse, double *o
 
 static void finite_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
-	cpa_passed_unknowns(s, n);
-	n[CPA_PASSED_KIND] = 2 * MEAN;
-	n[CPA_PASSED_OVER] = CPA_NPASSES;
+	cpa_passed_unknowns(s, 2 * MEAN, n);
 }
 
 static bool predict_finite(struct cpa_suspect *s, struct cpa_suspect_row *row,
@@ -238,9 +234,7 @@ static void merge_lost(
 
 static void lost_unknowns(const struct cpa_suspect *s, int64_t *n)
 {
-	cpa_passed_unknowns(s, n);
-	n[CPA_PASSED_KIND] = NLOST;
-	n[CPA_PASSED_OVER] = CPA_NPASSES;
+	cpa_passed_unknowns(s, NLOST, n);
 }
 
 static bool predict_lost(struct cpa_suspect *s, struct cpa_suspect_row *row,

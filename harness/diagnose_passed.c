@@ -161,8 +161,10 @@ struct cpa_recipe_at cpa_passed_begin(
 	return at;
 }
 
-void cpa_passed_unknowns(const struct cpa_suspect *s, int64_t *n)
+void cpa_passed_unknowns(const struct cpa_suspect *s, int64_t nkinds, int64_t *n)
 {
+	n[CPA_PASSED_KIND] = nkinds;
+	n[CPA_PASSED_OVER] = CPA_NPASSES;
 	n[CPA_PASSED_RANK] = s->W > 1 ? s->W + 1 : 1;
 	n[CPA_PASSED_BITS] = has_copies(s) ? 4 : s->R > 2 ? 2 : 1;
 }

@@ -27,8 +27,8 @@ enum {
 	CPA_NPASSES
 };
 
-/* Of RANK and BITS. */
-void cpa_passed_unknowns(const struct cpa_suspect *s, int64_t *n);
+/* Of all four; nkinds of KIND. */
+void cpa_passed_unknowns(const struct cpa_suspect *s, int64_t nkinds, int64_t *n);
 struct cpa_recipe_at cpa_passed_begin(
 	struct cpa_suspect *s, struct cpa_suspect_row *row, const int64_t *unknown);
 /* Members of a recipe. */

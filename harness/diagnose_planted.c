@@ -39,19 +39,14 @@ struct cpa_planted {
 
 /* ---- the configuration ---- */
 
-static bool knows_variant(const char *name, enum cpa_variant *variant)
-{
-	return name && cpa_variant_parse(name, variant);
-}
-
 static struct cpa_config config_of(
 	const struct cpa_planted *p, enum cpa_order order, int direction)
 {
 	const struct cpa_suspect *s = p->s;
 	const struct cpa_recorded_config *it = s->checked->call->config;
 	enum cpa_variant variant = CPA_VARIANT_UNIFIED_ANYTHING;
-	if (it)
-		(void)knows_variant(it->variant, &variant);
+	if (it && it->variant)
+		(void)cpa_variant_parse(it->variant, &variant); /* or of another system */
 	struct cpa_config config = cpa_config_default(variant, &p->sample.exact);
 	config.batch_degree = (int)s->N;
 	config.ring_degree = (int)s->R;
