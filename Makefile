@@ -295,13 +295,13 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RU
 # The rows that this machine can tell: how fast, beside its own limits.
 bench: $(B)/bench_targets $(B)/cpattn
 	@$(AS_ROOT) $(B)/bench_targets $(B)/cpattn $(ROWS)
-	@if [ -x $(COMPARE)/bin/python ]; then $(MAKE) --no-print-directory compare; else \
+	@if [ -e $(COMPARE)/ready ]; then $(MAKE) --no-print-directory compare; else \
 		echo "# rows beside PyTorch: run make compare once, which sets it up in $(COMPARE)"; fi
 
-# Beside PyTorch, in an environment of its own.  TORCH says what pip installs: on Linux plain torch brings
-# several GB for GPUs; TORCH='torch --index-url https://download.pytorch.org/whl/cpu' does without.
+# Beside PyTorch, in an environment of its own.  PIP_TORCH says what pip installs: on Linux plain torch brings
+# several GB for GPUs; PIP_TORCH='torch --index-url https://download.pytorch.org/whl/cpu' does without.
 COMPARE := $(BUILD)/compare-venv
-TORCH ?= torch
+PIP_TORCH ?= torch
 COMPARE_ROUNDS ?= 12
 compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
 	$(AS_ROOT) $(COMPARE)/bin/python data/compare.py --library $(B)/compare_attend.so \
@@ -310,7 +310,7 @@ compare: $(B)/compare_attend.so $(B)/cpattn $(COMPARE)/ready
 
 $(COMPARE)/ready:
 	python3 -m venv $(COMPARE)
-	$(COMPARE)/bin/pip install --quiet $(TORCH)
+	$(COMPARE)/bin/pip install --quiet $(PIP_TORCH)
 	$(COMPARE)/bin/pip install --quiet numpy diffusers
 	touch $@
 
@@ -436,7 +436,7 @@ help:
 #:               picks some: peak amx rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
-#: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 TORCH=torch)
+#: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 PIP_TORCH=torch)
 #: bench-kernels attention on the CPU as shares of what the machine can do, per instruction set
 #: test-record   tests the Python recorder; sets up build/record-venv from PyPI (PYTHON=python3 TORCH=auto|0)
 #: install, uninstall   with PREFIX=/usr/local and DESTDIR=
