@@ -179,18 +179,17 @@ static double touch(void *context, int thread)
 struct cpa_peak_space *cpa_peak_space_create(size_t nbytes, int nthreads)
 {
 	struct cpa_peak_space *space = calloc(1, sizeof *space);
-	void *data;
 
 	if (!space)
 		return NULL;
 	space->nbytes = (nbytes + LINE - 1) / LINE * LINE;
 	space->nthreads = nthreads;
 	space->nrepeats = 1 + (int)(LEAST_BYTES / (space->nbytes + 1));
-	if (posix_memalign(&data, 4096, 2 * space->nbytes * (size_t)nthreads + LINE)) {
+	space->data = cpa_memory_take(2 * space->nbytes * (size_t)nthreads + LINE);
+	if (!space->data) {
 		free(space);
 		return NULL;
 	}
-	space->data = data;
 	rate_once(touch, space, nthreads);
 	return space;
 }

@@ -49,9 +49,11 @@ enum cpa_status cpa_host_alloc(
 	bool possible = nbytes <= PTRDIFF_MAX - sizeof(struct head);
 	void *block = from && possible ? from->take(from->context, all) : NULL;
 
-	if (!block)
+	if (!block) {
 		from = NULL;
-	if (!possible || (!block && posix_memalign(&block, CPA_HOST_ALIGN, all)))
+		block = possible ? cpa_memory_take(all) : NULL;
+	}
+	if (!block)
 		return cpa_fail(error, CPA_NO_MEMORY, "device %s: %zu bytes are not to be had",
 			device->ops->name, nbytes);
 	*(struct head *)block = (struct head){.nbytes = nbytes, .memory = from};
@@ -198,15 +200,13 @@ void *cpa_host_borrow(struct cpa_device *device, size_t nbytes)
 {
 	struct host_device *host = (struct host_device *)device;
 	struct head *head = atomic_exchange(&host->scratch, NULL);
-	void *block;
 
 	if (head && head->nbytes >= nbytes)
 		return head + 1;
 	free(head);
-	if (nbytes > PTRDIFF_MAX - sizeof *head ||
-		posix_memalign(&block, CPA_HOST_ALIGN, sizeof *head + nbytes))
+	head = nbytes > PTRDIFF_MAX - sizeof *head ? NULL : cpa_memory_take(sizeof *head + nbytes);
+	if (!head)
 		return NULL;
-	head = block;
 	head->nbytes = nbytes;
 	return head + 1;
 }

@@ -105,6 +105,9 @@ struct cpa_device {
 	size_t nbytes, peak;  /* allocated now and at most, exact; without the scratch of kernels */
 };
 
+/* Host memory, aligned to 64 bytes, in large pages if it is large; NULL: not to be had.  free() ends it. */
+void *cpa_memory_take(size_t nbytes);
+
 /* "ref" and "cpu".  NULL name lists: cpa_device_name(i), NULL past the end. */
 const char *cpa_device_name(int i);
 const char *cpa_device_summary(int i);

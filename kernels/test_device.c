@@ -4,7 +4,10 @@
 #include "kernels/host.h"
 #include "kernels/test_memory.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static struct cpa_device *make(const char *name)
 {
@@ -171,6 +174,49 @@ static void memory_may_be_of_others_and_goes_back_to_them(void **state)
 	cpa_device_destroy(device);
 }
 
+#ifdef __linux__
+/* Whether the pages at `memory` may be large: flag hg of the mapping in /proc/self/smaps. */
+static bool asks_for_large_pages(const void *memory)
+{
+	FILE *file = fopen("/proc/self/smaps", "r");
+	bool within = false, asks = false;
+	uintptr_t from, to;
+	char line[512];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file)) {
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+			within = (uintptr_t)memory >= from && (uintptr_t)memory < to;
+		if (within && !strncmp(line, "VmFlags:", 8))
+			asks = strstr(line, " hg") != NULL;
+	}
+	fclose(file);
+	return asks;
+}
+
+static void much_memory_comes_in_large_pages_that_end_with_it(void **state)
+{
+	enum { MIB = 1 << 20 };
+	struct cpa_device *device = make("cpu");
+	struct cpa_error error;
+	char *memory;
+
+	(void)state;
+	if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK))
+		skip(); /* a kernel without */
+	assert_int_equal(
+		device->ops->alloc(device, 7 * MIB, (void **)&memory, &error), CPA_OK);
+	assert_int_equal(device->nbytes, 7 * MIB);
+	assert_int_equal((uintptr_t)memory % 64, 0);
+	assert_true(asks_for_large_pages(memory));
+	assert_true(asks_for_large_pages(memory + 5 * MIB));
+	assert_false(asks_for_large_pages(memory + 7 * MIB - 1));
+	memset(memory, 1, 7 * MIB);
+	device->ops->free(device, memory);
+	cpa_device_destroy(device);
+}
+#endif
+
 /* At any alignment, around a line and in many lines, in the caches and past them. */
 static void bytes_are_copied_as_they_are_and_no_more(void **state)
 {
@@ -293,6 +339,9 @@ int main(void)
 		cmocka_unit_test(scratch_given_back_is_used_again),
 #endif
 		cmocka_unit_test(bytes_are_counted_exactly),
+#ifdef __linux__
+		cmocka_unit_test(much_memory_comes_in_large_pages_that_end_with_it),
+#endif
 		cmocka_unit_test(memory_may_be_of_others_and_goes_back_to_them),
 		cmocka_unit_test(bytes_are_copied_as_they_are_and_no_more),
 		cmocka_unit_test(memory_that_cannot_be_had_is_reported),
