@@ -3,7 +3,8 @@
  *
  * A shared machine is as fast as its neighbours let it be, so a rate means little and a ratio to
  * the limit of the same minute means more: call these between the things that are measured.
- * Each call takes 1 to 15 ms, repeats a short loop and returns the best.  nthreads threads work
+ * Each call takes 1 to 15 ms, repeats a short loop and returns the best; arrays beyond the caches
+ * are passed over once a call.  nthreads threads work
  * at once, on data of their own; rates are of all together.  Without OpenMP there is one thread
  * whatever is asked for.
  */
