@@ -13,6 +13,24 @@
 
 enum { LARGE_PAGE = 2 << 20 };
 
+/*
+ * Of the pages that lie within the block only, so that it takes no more memory than was asked for.
+ * What malloc had before may lie in small pages already: those are collapsed.  A kernel that
+ * cannot do the one or the other refuses, and nothing is lost.
+ */
+static void take_large_pages(void *block, size_t nbytes)
+{
+#ifdef __linux__
+	const int collapse = 25; /* MADV_COLLAPSE of Linux 6.1, which older headers lack */
+
+	if (!madvise(block, nbytes, MADV_HUGEPAGE))
+		(void)madvise(block, nbytes, collapse);
+#else
+	(void)block;
+	(void)nbytes;
+#endif
+}
+
 void *cpa_memory_take(size_t nbytes)
 {
 	size_t align = nbytes >= 2 * LARGE_PAGE ? LARGE_PAGE : CPA_HOST_ALIGN;
@@ -20,11 +38,7 @@ void *cpa_memory_take(size_t nbytes)
 
 	if (nbytes > PTRDIFF_MAX || posix_memalign(&block, align, nbytes))
 		return NULL;
-#ifdef MADV_HUGEPAGE
-	/* Pages that lie within the block only, so that it takes no more memory than was asked for.
-	 * A kernel without them refuses, and nothing is lost. */
 	if (align == LARGE_PAGE)
-		(void)madvise(block, nbytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
-#endif
+		take_large_pages(block, nbytes / LARGE_PAGE * LARGE_PAGE);
 	return block;
 }
