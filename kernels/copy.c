@@ -130,10 +130,20 @@ static void look_ahead(const struct box *box, const struct unit *unit, const cha
 {
 	const struct axis *axis = box->axis, *line = &axis[box->line], *other = &axis[!box->line];
 	int64_t size = (int64_t)box->from, fast = box->line ? box->nrows : axis[1].n;
-	const char *next = unit->src + (box->nrows * line->src - unit->i * other->src) * size;
+	int64_t at = unit->i * box->nrows, place = at % fast;
+	const char *next = unit->src +
+		(box->nrows * line->src - unit->i * other->src + at / fast * axis[0].src +
+			place * axis[1].src) *
+			size;
 
-	for (int64_t r = 0, at = unit->i * box->nrows; r < unit->n; r++, at++)
-		ahead[r] = next + (at / fast * axis[0].src + at % fast * axis[1].src) * size;
+	for (int64_t r = 0; r < unit->n; r++) {
+		ahead[r] = next;
+		next += axis[1].src * size;
+		if (++place < fast)
+			continue;
+		place = 0;
+		next += (axis[0].src - fast * axis[1].src) * size;
+	}
 }
 
 /* Whether rows are moved one instruction each.  Fetching each line of the target costs as much as
