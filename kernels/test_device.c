@@ -205,13 +205,13 @@ static void much_memory_comes_in_large_pages_that_end_with_it(void **state)
 	if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK))
 		skip(); /* a kernel without */
 	assert_int_equal(
-		device->ops->alloc(device, 7 * MIB, (void **)&memory, &error), CPA_OK);
-	assert_int_equal(device->nbytes, 7 * MIB);
+		device->ops->alloc(device, 19 * MIB, (void **)&memory, &error), CPA_OK);
+	assert_int_equal(device->nbytes, 19 * MIB);
 	assert_int_equal((uintptr_t)memory % 64, 0);
 	assert_true(asks_for_large_pages(memory));
-	assert_true(asks_for_large_pages(memory + 5 * MIB));
-	assert_false(asks_for_large_pages(memory + 7 * MIB - 1));
-	memset(memory, 1, 7 * MIB);
+	assert_true(asks_for_large_pages(memory + 17 * MIB));
+	assert_false(asks_for_large_pages(memory + 19 * MIB - 1));
+	memset(memory, 1, 19 * MIB);
 	device->ops->free(device, memory);
 	cpa_device_destroy(device);
 }
