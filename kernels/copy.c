@@ -17,7 +17,9 @@
 
 enum {
 	NAXES = 3,
-	TILE = 16,           /* rows */
+	TILE = 16,           /* rows at most */
+	LEAST_TILE = 4,
+	TILE_BYTES = 16 << 10, /* of a tile; the next one is in the first cache beside it */
 	UNIT = 64 << 10,     /* bytes, about */
 	SPAN = 32,           /* units that a thread takes at a time */
 	LEAST_STREAMED = 128, /* bytes of a run: less than two lines are not worth it */
@@ -87,6 +89,14 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+/* As many as keep what is fetched of the next tile near until it is used, with `other` of each. */
+static int64_t tile_rows(int64_t other, int64_t nbytes)
+{
+	int64_t n = TILE_BYTES / (other * nbytes);
+
+	return n < LEAST_TILE ? LEAST_TILE : least(n, TILE);
+}
+
 /* Rows of axis 0 by pieces of their runs; the cut depends on the shape alone. */
 static void cut_units(struct box *box, int64_t nbytes)
 {
@@ -97,7 +107,9 @@ static void cut_units(struct box *box, int64_t nbytes)
 	box->tiled = box->stream && axis[1].n > 1 && axis[0].src > axis[1].src;
 	box->length = least(box->run, UNIT / (int64_t)box->to);
 	box->line = box->tiled && axis[1].n > axis[0].n;
-	box->nrows = box->tiled ? TILE : row < UNIT ? UNIT / row : 1;
+	box->nrows = box->tiled ? tile_rows(axis[!box->line].n, row)
+		: row < UNIT	? UNIT / row
+				: 1;
 	box->nrows = least(box->nrows, axis[box->line].n);
 	box->npieces = (box->run + box->length - 1) / box->length;
 	box->nblocks = (axis[box->line].n + box->nrows - 1) / box->nrows;

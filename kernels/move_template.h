@@ -101,7 +101,7 @@ CPA_INLINE void stream_row(char *dst, const char *src, size_t n, const char *ahe
 		copy_row(dst, src, head);
 	for (at = head; at + LINE <= n; at += LINE) {
 		if (ahead)
-			__builtin_prefetch(ahead + at, 0, 2);
+			__builtin_prefetch(ahead + at, 0, 3);
 		stream_line(dst + at, src + at);
 	}
 	if (at < n)
