@@ -228,7 +228,7 @@ static int choose_rows(const struct plan *plan)
 static int64_t cut(struct plan *plan, struct cpa_attend_unit *units)
 {
 	if (plan->type->takes)
-		return cpa_attend_cut_few(&plan->call, units, &plan->nrows);
+		return cpa_attend_cut_few(&plan->call, plan->type, units, &plan->nrows);
 	if (!units)
 		plan->nrows = choose_rows(plan);
 	return cut_call(plan, plan->nrows, units);

@@ -4,10 +4,7 @@
  */
 #include "kernels/attend_unit.h"
 
-enum {
-	FEW_UNITS = 8, /* with their keys cut; fewer do not keep threads in step */
-	TOGETHER = 32 /* rows; more would not stay in the first cache */
-};
+enum { FEW_UNITS = 8 }; /* with their keys cut; fewer do not keep threads in step */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -19,11 +16,12 @@ const struct cpa_attend_type *cpa_attend_few_type(
 {
 	int64_t g = attend->problem->Hq / attend->problem->Hkv,
 		nheads = attend->heads.end - attend->heads.start;
+	int64_t rows = attend->nq * least(g, nheads);
 
-	if (!type->few || attend->nq * least(g, nheads) > type->few_rows ||
-		!type->few->takes(attend))
-		return type;
-	return type->few;
+	for (int i = 0; i < 2; i++)
+		if (rows <= type->few_rows[i])
+			return type->few[i]->takes(attend) ? type->few[i] : type;
+	return type;
 }
 
 /* The heads of the call that use that key head, by global ids. */
@@ -40,7 +38,7 @@ static struct cpa_range heads_of(const struct cpa_attend *attend, int64_t kv)
 
 /* Key heads of a unit at most: as many as fit, unless units for threads to share would be few
  * even with their keys cut. */
-static int64_t heads_together(const struct cpa_attend *attend)
+static int64_t heads_together(const struct cpa_attend *attend, int together)
 {
 	int64_t g = attend->problem->Hq / attend->problem->Hkv, rows = attend->nq * g;
 	int64_t nb = attend->batches.end - attend->batches.start;
@@ -53,16 +51,16 @@ static int64_t heads_together(const struct cpa_attend *attend)
 			(double)(attend->problem->D + attend->problem->Dv) <
 		CPA_PARALLEL_FROM)
 		nunits = 1;
-	most = least((kv.end - kv.start) / nunits, TOGETHER / rows);
+	most = least((kv.end - kv.start) / nunits, together / rows);
 	return most > 1 ? most : 1;
 }
 
-int64_t cpa_attend_cut_few(
-	const struct cpa_attend_call *call, struct cpa_attend_unit *units, int *nrows)
+int64_t cpa_attend_cut_few(const struct cpa_attend_call *call, const struct cpa_attend_type *type,
+	struct cpa_attend_unit *units, int *nrows)
 {
 	const struct cpa_attend *attend = call->attend;
 	int64_t nb = attend->batches.end - attend->batches.start, n = 0;
-	int64_t most = heads_together(attend);
+	int64_t most = heads_together(attend, type->together);
 	struct cpa_range kv = cpa_heads_kv(
 		attend->heads, attend->problem->Hq / attend->problem->Hkv);
 
@@ -89,4 +87,25 @@ int64_t cpa_attend_cut_few(
 					.nsplits = 1};
 		}
 	return n;
+}
+
+void cpa_unit_blocks(const struct cpa_attend_unit *unit, const struct cpa_sight *sight, int split,
+	void (*block)(void *context, struct cpa_range keys, int64_t start), void *context)
+{
+	int64_t nblocks = 0, first, end, at = 0, before = 0;
+
+	for (int i = 0; i < sight->npieces; i++)
+		nblocks += cpa_range_nblocks(sight->piece[i]);
+	first = nblocks * split / unit->nsplits;
+	end = nblocks * (split + 1) / unit->nsplits;
+	for (int i = 0; i < sight->npieces && at < end; i++) {
+		struct cpa_range piece = sight->piece[i];
+
+		for (int64_t j = piece.start; j < piece.end && at < end; j += CPA_KEY_BLOCK, at++)
+			if (at >= first)
+				block(context,
+					(struct cpa_range){j, least(j + CPA_KEY_BLOCK, piece.end)},
+					before + j - piece.start);
+		before += piece.end - piece.start;
+	}
 }

@@ -55,19 +55,19 @@ static int64_t NAME(few_round)(int64_t n)
 	return (n + WIDE - 1) / WIDE * WIDE;
 }
 
+/* Whether keys and values of that type need not be brought into another form. */
+static bool NAME(few_reads)(enum cpa_dtype dtype)
+{
+	return dtype == DTYPE ||
+		(HALVES && (dtype == CPA_DTYPE_BF16 || dtype == CPA_DTYPE_FP16));
+}
+
 static bool NAME(few_takes)(const struct cpa_attend *attend)
 {
 	const struct cpa_problem *problem = attend->problem;
-	const enum cpa_dtype dtypes[] = {attend->k.dtype, attend->v.dtype};
-	bool can = problem->D >= 4 * WIDE && problem->Dv >= 4 * WIDE; /* or the other way */
 
-	for (int i = 0; i < 2; i++)
-		can = can &&
-			(dtypes[i] == DTYPE ||
-				(HALVES &&
-					(dtypes[i] == CPA_DTYPE_BF16 ||
-						dtypes[i] == CPA_DTYPE_FP16)));
-	return can;
+	return problem->D >= 4 * WIDE && problem->Dv >= 4 * WIDE && /* or the other way */
+		NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
 }
 
 static size_t NAME(few_state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -308,7 +308,7 @@ static const REAL *NAME(few_widen)(enum cpa_dtype dtype, const void *from, int64
 {
 	if (dtype == DTYPE)
 		return from;
-	NAME(widen_rows)(dtype, from, 0, 1, n, to);
+	NAME(widen_rows)(dtype, from, 0, 1, n, to, false);
 	return to;
 }
 
@@ -361,25 +361,25 @@ static struct NAME(few_array) NAME(few_at)(
 	return at;
 }
 
-/* One block: few->nkeys keys from key j on, which is kept key `start`. */
-static void NAME(few_keys)(struct NAME(few) * few, int64_t j, int64_t start)
+/* One block: those keys, the first of which is kept key `start`. */
+static void NAME(few_keys)(void *context, struct cpa_range keys, int64_t start)
 {
+	struct NAME(few) *few = context;
 	const struct cpa_attend_call *call = few->unit->call;
 	int64_t mask_at[CPA_KEY_BLOCK];
 
+	few->nkeys = keys.end - keys.start;
 	for (int64_t i = 0; call->k_ids && i < few->nkeys; i++)
-		mask_at[i] = call->k_ids[j + i] * call->attend->problem->rule.mask.key;
-	few->k = NAME(few_at)(few->unit, &call->attend->k, j);
-	few->v = NAME(few_at)(few->unit, &call->attend->v, j);
+		mask_at[i] = call->k_ids[keys.start + i] * call->attend->problem->rule.mask.key;
+	few->k = NAME(few_at)(few->unit, &call->attend->k, keys.start);
+	few->v = NAME(few_at)(few->unit, &call->attend->v, keys.start);
 	NAME(few_block)(few, start, call->k_ids ? mask_at : NULL);
 }
 
-/* Blocks end where pieces do, so that each is in one place. */
 static void NAME(few_attend)(
 	const struct cpa_attend_unit *unit, int split, char *memory, char *state)
 {
 	struct NAME(few) few = {0};
-	int64_t nblocks = 0, first, end, at = 0, before = 0;
 
 	NAME(few_begin)(&few, unit, memory, state);
 	memset(few.products, 0, (size_t)(few.nrows * WIDE * WIDE) * sizeof(REAL));
@@ -389,21 +389,7 @@ static void NAME(few_attend)(
 		few.l[r] = 0;
 	}
 	NAME(few_queries)(&few);
-	for (int i = 0; i < few.sight.npieces; i++)
-		nblocks += cpa_range_nblocks(few.sight.piece[i]);
-	first = nblocks * split / unit->nsplits;
-	end = nblocks * (split + 1) / unit->nsplits;
-	for (int i = 0; i < few.sight.npieces && at < end; i++) {
-		struct cpa_range piece = few.sight.piece[i];
-		int64_t j = piece.start;
-
-		for (; j < piece.end && at < end; j += CPA_KEY_BLOCK, at++) {
-			few.nkeys = piece.end - j < CPA_KEY_BLOCK ? piece.end - j : CPA_KEY_BLOCK;
-			if (at >= first)
-				NAME(few_keys)(&few, j, before + j - piece.start);
-		}
-		before += piece.end - piece.start;
-	}
+	cpa_unit_blocks(unit, &few.sight, split, NAME(few_keys), &few);
 }
 
 /* Adds the state whose maxima are at `from` to that of few. */
@@ -469,6 +455,7 @@ static void NAME(few_finish)(const struct cpa_attend_unit *unit, char *memory, c
 static const struct cpa_attend_type NAME(few_type) = {
 	.lanes = WIDE,
 	.takes = NAME(few_takes),
+	.together = 32, /* what is at work stays in the first cache */
 	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(few_space_nbytes),
 	.state_nbytes = NAME(few_state_nbytes),

@@ -60,14 +60,14 @@ CPA_INLINE int64_t NAME(within)(int64_t at, int64_t dim)
 	return at + WIDE <= dim ? at : dim - WIDE;
 }
 
-/* n rows, `step` bytes apart, to rows `dim` apart; the next ones are asked for meanwhile. */
+/* n rows, `step` bytes apart, to rows `dim` apart; asks: the next ones are asked for meanwhile. */
 CPA_INLINE void NAME(take_rows)(const enum cpa_dtype dtype, const char *row, int64_t step,
-	int64_t n, int64_t dim, REAL *to)
+	int64_t n, int64_t dim, REAL *to, bool asks)
 {
 	int64_t nbytes = dim * (int64_t)cpa_dtype_nbytes(dtype);
 
 	for (int64_t i = 0; i < n; i++, row += step, to += dim) {
-		for (int64_t at = 0; at < nbytes; at += 64)
+		for (int64_t at = 0; asks && at < nbytes; at += 64)
 			CPA_PREFETCH_NEAR(row + CPA_COPY_AHEAD * step + at);
 		for (int64_t at = 0; at < dim; at += WIDE) {
 			int64_t d = NAME(within)(at, dim);
@@ -78,15 +78,15 @@ CPA_INLINE void NAME(take_rows)(const enum cpa_dtype dtype, const char *row, int
 }
 
 /* The same of any dtype and length. */
-static void NAME(widen_rows)(
-	enum cpa_dtype dtype, const char *from, int64_t step, int64_t n, int64_t dim, REAL *to)
+static void NAME(widen_rows)(enum cpa_dtype dtype, const char *from, int64_t step, int64_t n,
+	int64_t dim, REAL *to, bool asks)
 {
 	if (dim < WIDE || !NAME(takes)(dtype, dim)) {
 		for (int64_t i = 0; i < n; i++)
 			cpa_run_convert(DTYPE, to + i * dim, dtype, from + i * step, dim);
 		return;
 	}
-#define TAKE_ROWS(type) NAME(take_rows)(type, from, step, n, dim, to)
+#define TAKE_ROWS(type) NAME(take_rows)(type, from, step, n, dim, to, asks)
 	WITH_DTYPE(dtype, TAKE_ROWS)
 #undef TAKE_ROWS
 }
@@ -97,7 +97,7 @@ static void NAME(copy_rows)(const struct cpa_attend_unit *unit, const struct cpa
 {
 	NAME(widen_rows)(array->dtype,
 		cpa_element(array, cpa_array_index(array, j, unit->b, unit->kv)),
-		array->token * (int64_t)cpa_dtype_nbytes(array->dtype), n, dim, to);
+		array->token * (int64_t)cpa_dtype_nbytes(array->dtype), n, dim, to, true);
 }
 
 /* q is scaled before the product, so that scores never leave the range by themselves; by two
@@ -128,37 +128,42 @@ CPA_INLINE void NAME(scale_rows)(const enum cpa_dtype dtype, const void *const *
 		}
 }
 
-/* Lanes past the last row repeat it, so they need no care anywhere. */
-static void NAME(load_queries)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
-	const struct NAME(panel) * panel)
+/* Up to WIDE of the n rows of q from row `first` of the unit on, to to[D][lanes]; rows, room for
+ * [WIDE][row_step].  Lanes past the last row repeat it, so they need no care anywhere. */
+static void NAME(load_rows)(const struct cpa_attend_unit *unit, int first, int n, REAL *rows,
+	int64_t row_step, REAL *to, int64_t lanes)
 {
 	const struct cpa_attend *attend = unit->call->attend;
 	const struct cpa_array *q = &attend->q;
 	const long double factor = attend->problem->scale * (LOG2E / 4);
 	const REAL high = (REAL)factor, low = (REAL)(factor - high);
-	int64_t D = attend->problem->D, lanes = panel->nvectors * WIDE;
+	int64_t D = attend->problem->D;
 	enum cpa_dtype dtype = NAME(takes)(q->dtype, D) ? q->dtype : DTYPE;
+	const void *row[WIDE];
 
-	for (int x = 0; x < lanes; x += WIDE) {
-		REAL *to = space->q + panel->first * D + x;
-		const void *row[WIDE];
+	for (int i = 0; i < WIDE; i++) {
+		struct cpa_unit_row of = cpa_unit_row(unit, first + (i < n ? i : n - 1));
 
-		for (int i = 0; i < WIDE; i++) {
-			int at = panel->first + x + i < unit->n ? panel->first + x + i
-								: unit->n - 1;
-			struct cpa_unit_row of = cpa_unit_row(unit, at);
-
-			row[i] = cpa_element(q, cpa_array_index(q, of.t, unit->b, of.h));
-			if (dtype == q->dtype)
-				continue;
-			cpa_run_convert(
-				DTYPE, space->row + i * space->row_step, q->dtype, row[i], D);
-			row[i] = space->row + i * space->row_step;
-		}
-#define SCALE_ROWS(dtype) NAME(scale_rows)(dtype, row, D, high, low, to, lanes)
-		WITH_DTYPE(dtype, SCALE_ROWS)
-#undef SCALE_ROWS
+		row[i] = cpa_element(q, cpa_array_index(q, of.t, unit->b, of.h));
+		if (dtype == q->dtype)
+			continue;
+		cpa_run_convert(DTYPE, rows + i * row_step, q->dtype, row[i], D);
+		row[i] = rows + i * row_step;
 	}
+#define SCALE_ROWS(dtype) NAME(scale_rows)(dtype, row, D, high, low, to, lanes)
+	WITH_DTYPE(dtype, SCALE_ROWS)
+#undef SCALE_ROWS
+}
+
+static void NAME(load_queries)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
+	const struct NAME(panel) * panel)
+{
+	int64_t lanes = panel->nvectors * WIDE, D = unit->call->attend->problem->D;
+
+	for (int x = panel->first; x < panel->first + lanes; x += WIDE)
+		NAME(load_rows)
+	(unit, x, unit->n - x, space->row, space->row_step,
+		space->q + panel->first * D + x - panel->first, lanes);
 }
 
 /* o[lane] of n rows, times factor[lane], to `row`. */
@@ -214,38 +219,47 @@ CPA_INLINE VECTOR NAME(conclude)(const REAL *m, const REAL *l, REAL *lse)
 	return (VECTOR)((INTS)(one / sum) & ~nothing);
 }
 
+/* Up to WIDE of the n rows from row `first` of the unit on, from their sums: from[Dv][lanes], l and
+ * m; rows, room for [WIDE][row_step]. */
+static void NAME(store_rows)(const struct cpa_attend_unit *unit, int first, int n, REAL *rows,
+	int64_t row_step, const REAL *from, int64_t lanes, const REAL *m, const REAL *l)
+{
+	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
+	int64_t Dv = unit->call->attend->problem->Dv;
+	enum cpa_dtype dtype = NAME(takes)(o->dtype, Dv) ? o->dtype : DTYPE;
+	_Alignas(CPA_HOST_ALIGN) REAL whole[WIDE];
+	VECTOR factor = NAME(conclude)(m, l, whole);
+	void *row[WIDE], *to[WIDE];
+
+	n = n < WIDE ? n : WIDE;
+	for (int i = 0; i < n; i++) {
+		struct cpa_unit_row of = cpa_unit_row(unit, first + i);
+		int64_t index = cpa_array_index(lse, of.t, unit->b, of.h);
+
+		to[i] = cpa_element(o, cpa_array_index(o, of.t, unit->b, of.h));
+		row[i] = dtype == o->dtype ? to[i] : rows + i * row_step;
+		if (lse->dtype == DTYPE)
+			((REAL *)lse->data)[index] = whole[i];
+		else
+			cpa_store(lse->dtype, lse->data, index, whole[i]);
+	}
+#define GATHER_ROWS(dtype)                                                                       \
+	NAME(gather_rows)(dtype, from, lanes, factor, Dv, n, row, unit->call->streams_o)
+	WITH_DTYPE(dtype, GATHER_ROWS)
+#undef GATHER_ROWS
+	for (int i = 0; i < n && dtype != o->dtype; i++)
+		cpa_run_convert(o->dtype, to[i], DTYPE, row[i], Dv);
+}
+
 static void NAME(store_panel)(const struct cpa_attend_unit *unit, struct NAME(space) * space,
 	const struct NAME(state) * state, const struct NAME(panel) * panel)
 {
-	const struct cpa_array *o = &unit->call->attend->o, *lse = &unit->call->attend->lse;
 	int64_t Dv = unit->call->attend->problem->Dv, lanes = panel->nvectors * WIDE;
-	enum cpa_dtype dtype = NAME(takes)(o->dtype, Dv) ? o->dtype : DTYPE;
 
-	for (int x = 0; x < lanes && panel->first + x < unit->n; x += WIDE) {
-		_Alignas(CPA_HOST_ALIGN) REAL whole[WIDE];
-		const REAL *from = state->o + panel->first * Dv + x;
-		int at = panel->first + x, n = unit->n - at < WIDE ? unit->n - at : WIDE;
-		VECTOR factor = NAME(conclude)(state->m + at, state->l + at, whole);
-		void *row[WIDE], *to[WIDE];
-
-		for (int i = 0; i < n; i++) {
-			struct cpa_unit_row of = cpa_unit_row(unit, at + i);
-			int64_t index = cpa_array_index(lse, of.t, unit->b, of.h);
-
-			to[i] = cpa_element(o, cpa_array_index(o, of.t, unit->b, of.h));
-			row[i] = dtype == o->dtype ? to[i] : space->row + i * space->row_step;
-			if (lse->dtype == DTYPE)
-				((REAL *)lse->data)[index] = whole[i];
-			else
-				cpa_store(lse->dtype, lse->data, index, whole[i]);
-		}
-#define GATHER_ROWS(dtype)                                                                       \
-	NAME(gather_rows)(dtype, from, lanes, factor, Dv, n, row, unit->call->streams_o)
-		WITH_DTYPE(dtype, GATHER_ROWS)
-#undef GATHER_ROWS
-		for (int i = 0; i < n && dtype != o->dtype; i++)
-			cpa_run_convert(o->dtype, to[i], DTYPE, row[i], Dv);
-	}
+	for (int x = panel->first; x < panel->first + lanes && x < unit->n; x += WIDE)
+		NAME(store_rows)
+	(unit, x, unit->n - x, space->row, space->row_step,
+		state->o + panel->first * Dv + x - panel->first, lanes, state->m + x, state->l + x);
 	if (unit->call->streams_o)
 		NAME(stream_end)();
 }

@@ -108,11 +108,14 @@ struct cpa_attend_rows {
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
 	int least; /* rows of a key head; fewer are left to the kernel of fp32 */
-	/* NULL, or what is better for up to few_rows rows of each key head, if it takes the call. */
-	const struct cpa_attend_type *few;
-	int few_rows;
-	bool (*takes)(const struct cpa_attend *attend); /* of such a type, whose units may have
-							 * several key heads; NULL for others */
+	/* What is better for up to few_rows[0] rows of each key head, and for more up to few_rows[1], if
+	 * it takes the call; 0: nothing. */
+	const struct cpa_attend_type *few[2];
+	int few_rows[2];
+	/* Of such a type, whose units may have several key heads with so many rows together; NULL and
+	 * 0 for others. */
+	bool (*takes)(const struct cpa_attend *attend);
+	int together;
 	double chain_key; /* additions of a row per key, see cpa_cpu_arithmetic() */
 	/* Bytes of scratch for one thread, and of the state of one unit, with so many rows in all. */
 	size_t (*space_nbytes)(const struct cpa_problem *problem, int nrows);
@@ -159,13 +162,18 @@ CPA_INLINE int64_t cpa_range_nblocks(struct cpa_range keys)
 	return (keys.end - keys.start + CPA_KEY_BLOCK - 1) / CPA_KEY_BLOCK;
 }
 
+/* Part `split` of the keys that a unit sees, in blocks that end where pieces do, so that each is in one
+ * place: keys of the arrays, the first of which is kept key `start`. */
+void cpa_unit_blocks(const struct cpa_attend_unit *unit, const struct cpa_sight *sight, int split,
+	void (*block)(void *context, struct cpa_range keys, int64_t start), void *context);
+
 /* type, or where the call has few rows to a key head, the type for them. */
 const struct cpa_attend_type *cpa_attend_few_type(
 	const struct cpa_attend_type *type, const struct cpa_attend *attend);
 /* The units of a call for such a type; NULL: only counts.  Returns how many; nrows is the rows of
  * the largest. */
-int64_t cpa_attend_cut_few(
-	const struct cpa_attend_call *call, struct cpa_attend_unit *units, int *nrows);
+int64_t cpa_attend_cut_few(const struct cpa_attend_call *call, const struct cpa_attend_type *type,
+	struct cpa_attend_unit *units, int *nrows);
 
 /* Makes what units share, if the kernel wants that; the caller frees seen and shared of the call
  * in any case.  CPA_NO_MEMORY. */

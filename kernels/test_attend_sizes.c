@@ -115,6 +115,44 @@ static void few_rows_over_many_keys_are_right(void **state)
 	}
 }
 
+/* Case i of nq tokens, g heads to a key head and nkv of those. */
+static void check_key_heads(int i, int64_t nq, int64_t g, int64_t nkv, uint64_t *seed)
+{
+	static const int64_t dims[] = {16, 32, 33, 63, 64, 65, 72, 80, 133, 257};
+	enum { NDIMS = sizeof dims / sizeof dims[0] };
+	struct attend_case test;
+	int64_t nk = i % 10 ? random_int(seed, 1, 420) : 2300;
+
+	make(&test, (enum cpa_dtype)(i % 4), nq, nk, g * nkv, nkv, dims[i / 4 % NDIMS],
+		dims[(i + i / 4) % NDIMS]);
+	choose_partials(&test, i % 3);
+	test.layout = i / 3 % 3;
+	test.behind = i & 1;
+	test.fill = i % 7 == 2 && i % 3 < 2 ? CPA_FILL_EXTREME : CPA_FILL_NORMAL;
+	test.heads.start = random_int(seed, 0, g * nkv - 1);
+	test.heads.end = random_int(seed, test.heads.start + 1, g * nkv);
+	test.kv_first = random_int(seed, 0, test.heads.start / g);
+	if (i % 4 > 1) {
+		test.problem.rule = (struct cpa_rule){.window = true,
+			.left = random_int(seed, 0, 30),
+			.right = random_int(seed, 0, 30)};
+		cpa_arena_fini(&test.arena);
+		cpa_arena_init(&test.arena);
+		test.problem.Sq = test.problem.Skv = 1 << 20;
+		test.q_tokens = some_tokens(seed, &test.arena, nq, i / 4 % 4, 300);
+		test.k_tokens = (struct cpa_spans){0};
+		cpa_spans_append_range(&test.arena, &test.k_tokens, (struct cpa_range){0, nk});
+	} else if (i % 5 == 1) {
+		test.mask = (struct mask_shape){.head = i & 2,
+			.query = true,
+			.key = true,
+			.values = i % 3 ? MASK_MILD : MASK_TRUTH,
+			.dtype = i % 2 ? CPA_DTYPE_FP32 : CPA_DTYPE_FP64};
+		case_mask(&test);
+	}
+	finish(&test);
+}
+
 /*
  * Key heads that are taken in turn: as many as there are, or those with as many rows each; from
  * one row to more than is few, heads that whole vectors do not fill, tokens that see keys far
@@ -122,45 +160,28 @@ static void few_rows_over_many_keys_are_right(void **state)
  */
 static void few_rows_of_several_key_heads_are_right(void **state)
 {
-	static const int64_t dims[] = {16, 32, 33, 63, 64, 65, 72, 80, 133, 257};
-	enum { NDIMS = sizeof dims / sizeof dims[0] };
 	uint64_t seed = 77;
 
 	(void)state;
 	for (int i = 0; i < 120; i++) {
-		struct attend_case test;
 		int64_t g = random_int(&seed, 1, 5), nkv = random_int(&seed, 1, 5);
-		int64_t nq = 1 + i % 3 * 3 / g, nk = i % 10 ? random_int(&seed, 1, 420) : 2300;
 
-		make(&test, (enum cpa_dtype)(i % 4), nq, nk, g * nkv, nkv, dims[i / 4 % NDIMS],
-			dims[(i + i / 4) % NDIMS]);
-		choose_partials(&test, i % 3);
-		test.layout = i / 3 % 3;
-		test.behind = i & 1;
-		test.fill = i % 7 == 2 && i % 3 < 2 ? CPA_FILL_EXTREME : CPA_FILL_NORMAL;
-		test.heads.start = random_int(&seed, 0, g * nkv - 1);
-		test.heads.end = random_int(&seed, test.heads.start + 1, g * nkv);
-		test.kv_first = random_int(&seed, 0, test.heads.start / g);
-		if (i % 4 > 1) {
-			test.problem.rule = (struct cpa_rule){.window = true,
-				.left = random_int(&seed, 0, 30),
-				.right = random_int(&seed, 0, 30)};
-			cpa_arena_fini(&test.arena);
-			cpa_arena_init(&test.arena);
-			test.problem.Sq = test.problem.Skv = 1 << 20;
-			test.q_tokens = some_tokens(&seed, &test.arena, nq, i / 4 % 4, 300);
-			test.k_tokens = (struct cpa_spans){0};
-			cpa_spans_append_range(
-				&test.arena, &test.k_tokens, (struct cpa_range){0, nk});
-		} else if (i % 5 == 1) {
-			test.mask = (struct mask_shape){.head = i & 2,
-				.query = true,
-				.key = true,
-				.values = i % 3 ? MASK_MILD : MASK_TRUTH,
-				.dtype = i % 2 ? CPA_DTYPE_FP32 : CPA_DTYPE_FP64};
-			case_mask(&test);
-		}
-		finish(&test);
+		check_key_heads(i, 1 + i % 3 * 3 / g, g, nkv, &seed);
+	}
+}
+
+/* The same for about as many rows to a key head as a vector has lanes, of 2 to 16. */
+static void rows_that_fill_about_a_vector_are_right(void **state)
+{
+	uint64_t seed = 78;
+
+	(void)state;
+	for (int i = 0; i < 120; i++) {
+		static const int lanes[] = {2, 4, 8, 16};
+		int64_t g = random_int(&seed, 1, 9), nkv = random_int(&seed, 1, 5);
+		int64_t rows = random_int(&seed, lanes[i / 4 % 4] / 2, lanes[i / 4 % 4] + 2);
+
+		check_key_heads(i, rows / g > 1 ? rows / g : 1, g, nkv, &seed);
 	}
 }
 
@@ -248,6 +269,7 @@ int main(void)
 		cmocka_unit_test(every_number_of_rows_and_keys_is_right),
 		cmocka_unit_test(few_rows_over_many_keys_are_right),
 		cmocka_unit_test(few_rows_of_several_key_heads_are_right),
+		cmocka_unit_test(rows_that_fill_about_a_vector_are_right),
 		cmocka_unit_test(heads_that_share_lanes_keep_their_own_mask),
 		cmocka_unit_test(rows_that_are_copied_are_right),
 		cmocka_unit_test(no_number_of_threads_changes_a_bit),
