@@ -5,7 +5,8 @@
 #
 # Includes go one way: ref <- kernels <- dist <- sim <- harness, and from other rooms only what is public.
 # Planners, stages and the checker see nothing but ref/ref.h, dist/schedule.h and each other.  The header of a foreign library stands in one .c file.
-# Files include each other by their name from the top, and nothing names a path of one machine.
+# Files include each other by their name from the top, nothing names a path of one machine, and no option of
+# the Makefile has two defaults.
 # Prints every breach; exits with 1 if there is one.
 set -u
 cd "${1:-.}" || exit 2
@@ -77,6 +78,12 @@ grep -nE "$places" -r ref kernels dist sim harness data reports .ci Makefile REA
 	--include='*.[ch]' --include='*.sh' --include='*.py' --include='*.md' --include='*.in' \
 	--include='*.gp' --include='*.json' --include=Makefile --include=run 2>/dev/null |
 	grep -v XXXXXX | awk -F: '{ print $1 ":" $2 ": names a path of one machine" }' >>"$breaches"
+
+# The second default of an option is never seen, whatever it was meant for.
+if [ -f Makefile ]; then
+	sed -n 's/^\([A-Z0-9_]*\) *?=.*/\1/p' Makefile | sort | uniq -d |
+		sed 's/.*/Makefile: & has two defaults/' >>"$breaches"
+fi
 
 if [ -s "$breaches" ]; then
 	sort "$breaches"
