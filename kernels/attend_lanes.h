@@ -193,7 +193,7 @@ static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t star
 	const struct cpa_attend_call *call = lanes->unit->call;
 	const int64_t n = lanes->nheads * WIDE, Dv = lanes->Dv;
 	int64_t mask_at[CPA_KEY_BLOCK];
-	_Alignas(CPA_HOST_ALIGN) REAL max[CPA_UNIT_ROWS * 2];
+	_Alignas(CPA_HOST_ALIGN) REAL max[CPA_UNIT_ROWS];
 	bool clear;
 
 	lanes->nkeys = keys.end - keys.start;
