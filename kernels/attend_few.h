@@ -76,7 +76,7 @@ static size_t NAME(few_state_nbytes)(const struct cpa_problem *problem, int nrow
 			   nrows * NAME(few_round)(problem->Dv)) *
 		sizeof(REAL);
 
-	return (n + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+	return cpa_whole_lines(n);
 }
 
 /* Lays it over memory; NULL: only counts.  Returns the bytes. */
@@ -85,10 +85,7 @@ static size_t NAME(few_lay)(
 {
 	const int64_t n = NAME(few_round)(nrows), D = NAME(few_round)(problem->D),
 		      Dv = NAME(few_round)(problem->Dv);
-	const struct {
-		REAL **at;
-		int64_t n;
-	} parts[] = {
+	const struct cpa_part parts[] = {
 		{&few->q, nrows * D},
 		{&few->products, nrows * WIDE * WIDE},
 		{&few->p, nrows * CPA_KEY_BLOCK},
@@ -99,20 +96,13 @@ static size_t NAME(few_lay)(
 		{&few->row, D > Dv ? D : Dv},
 		{&few->own, 2 * n + nrows * Dv},
 	};
-	size_t nbytes = 0;
 
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		if (memory)
-			*parts[i].at = (REAL *)(void *)(memory + nbytes);
-		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
-			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
-	}
 	few->D = problem->D;
 	few->Dv = problem->Dv;
 	few->q_step = D;
 	few->o_step = Dv;
 	few->nrows = nrows;
-	return nbytes;
+	return cpa_lay_parts(parts, sizeof parts / sizeof parts[0], sizeof(REAL), memory);
 }
 
 static size_t NAME(few_space_nbytes)(const struct cpa_problem *problem, int nrows)

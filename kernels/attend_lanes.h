@@ -26,6 +26,7 @@ struct NAME(lanes) {
 	REAL *p; /* [head][CPA_KEY_BLOCK][lane] scores, then weights */
 	REAL *sum; /* [head][Dv][lane] values of the block */
 	REAL *shrink; /* [head][lane] */
+	REAL *first, *end; /* [lane] keys of the block that rows see: those of any key head */
 	REAL *bias; /* [CPA_KEY_BLOCK][lane], with a mask */
 	REAL *tile; /* [LANES_KEYS][D or Dv] keys or values of 16 bits, widened */
 	REAL *row; /* [WIDE][row_step] rows of q or o on their way */
@@ -62,32 +63,24 @@ static size_t NAME(lanes_lay)(
 {
 	const int64_t D = problem->D, Dv = problem->Dv, longest = D > Dv ? D : Dv,
 		      n = nheads * WIDE;
-	const struct {
-		REAL **at;
-		int64_t n;
-	} parts[] = {
+	const struct cpa_part parts[] = {
 		{&lanes->q, n * D},
 		{&lanes->p, n * CPA_KEY_BLOCK},
 		{&lanes->sum, n * Dv},
 		{&lanes->shrink, n},
+		{&lanes->first, WIDE},
+		{&lanes->end, WIDE},
 		{&lanes->bias, problem->rule.mask.kind ? CPA_KEY_BLOCK * WIDE : 0},
 		{&lanes->tile, NAME(LANES_KEYS) * longest},
 		{&lanes->row, WIDE * NAME(few_round)(longest)},
 		{&lanes->own, n * (Dv + 2)},
 	};
-	size_t nbytes = 0;
 
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		if (memory)
-			*parts[i].at = (REAL *)(void *)(memory + nbytes);
-		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
-			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
-	}
 	lanes->D = D;
 	lanes->Dv = Dv;
 	lanes->row_step = NAME(few_round)(longest);
 	lanes->nheads = nheads;
-	return nbytes;
+	return cpa_lay_parts(parts, sizeof parts / sizeof parts[0], sizeof(REAL), memory);
 }
 
 static size_t NAME(lanes_space_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -114,23 +107,23 @@ static void NAME(lanes_begin)(struct NAME(lanes) * lanes, const struct cpa_atten
 
 /* ---- weights ---- */
 
-/* What the rows of key head c see of the block, which begins at kept key `start`: true, all. */
-static bool NAME(lanes_look)(
-	const struct NAME(lanes) * lanes, int c, int64_t start, REAL *first, REAL *end)
+/* What rows see of the block, which begins at kept key `start`: true, all.  The rows of each key
+ * head are of the same tokens. */
+static bool NAME(lanes_look)(const struct NAME(lanes) * lanes, int64_t start)
 {
 	const int n = lanes->unit->n;
 	bool all = true;
 
 	for (int x = 0; x < WIDE; x++) {
 		struct cpa_range seen = *cpa_unit_keys(
-			lanes->unit, &lanes->sight, c * n + (x < n ? x : n - 1));
+			lanes->unit, &lanes->sight, x < n ? x : n - 1);
 		int64_t from = seen.start - start, to = seen.end - start;
 
 		from = from < 0 ? 0 : from > lanes->nkeys ? lanes->nkeys : from;
 		to = to < 0 ? 0 : to > lanes->nkeys ? lanes->nkeys : to;
 		all = all && from == 0 && to == lanes->nkeys;
-		first[x] = (REAL)from;
-		end[x] = (REAL)to;
+		lanes->first[x] = (REAL)from;
+		lanes->end[x] = (REAL)to;
 	}
 	return all;
 }
@@ -149,17 +142,17 @@ static void NAME(lanes_bias)(
 }
 
 /* Scores of key head c to weights.  max: of its rows, if they see all, and there is no mask. */
-static void NAME(lanes_weights)(const struct NAME(lanes) * lanes, int c, int64_t start,
-	const int64_t *mask_at, const REAL *max)
+static void NAME(lanes_weights)(
+	const struct NAME(lanes) * lanes, int c, const int64_t *mask_at, const REAL *max)
 {
-	_Alignas(CPA_HOST_ALIGN) REAL first[WIDE], end[WIDE], most[WIDE];
+	_Alignas(CPA_HOST_ALIGN) REAL most[WIDE];
 	struct NAME(step) step = {.m = lanes->state.m + c * WIDE,
 		.l = lanes->state.l + c * WIDE,
 		.p = lanes->p + c * CPA_KEY_BLOCK * WIDE,
 		.shrink = lanes->shrink + c * WIDE,
 		.n = lanes->nkeys,
-		.first = first,
-		.end = end,
+		.first = lanes->first,
+		.end = lanes->end,
 		.dtype = lanes->unit->call->attend->problem->dtype};
 
 	if (max) {
@@ -167,7 +160,6 @@ static void NAME(lanes_weights)(const struct NAME(lanes) * lanes, int c, int64_t
 		return;
 	}
 	memcpy(most, step.m, sizeof most);
-	NAME(lanes_look)(lanes, c, start, first, end);
 	if (mask_at)
 		NAME(lanes_bias)(lanes, c, mask_at, &step);
 	NAME(hide)(&step, 1, 0, step.n, most);
@@ -175,16 +167,6 @@ static void NAME(lanes_weights)(const struct NAME(lanes) * lanes, int c, int64_t
 }
 
 /* ---- a unit ---- */
-
-static bool NAME(lanes_see_all)(const struct NAME(lanes) * lanes, int64_t start)
-{
-	REAL first[WIDE], end[WIDE];
-	bool all = true;
-
-	for (int c = 0; c < lanes->nheads; c++)
-		all = all && NAME(lanes_look)(lanes, c, start, first, end);
-	return all;
-}
 
 /* One block: those keys, the first of which is kept key `start`. */
 static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t start)
@@ -197,7 +179,7 @@ static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t star
 	bool clear;
 
 	lanes->nkeys = keys.end - keys.start;
-	clear = !call->k_ids && NAME(lanes_see_all)(lanes, start);
+	clear = NAME(lanes_look)(lanes, start) && !call->k_ids;
 	for (int64_t i = 0; call->k_ids && i < lanes->nkeys; i++)
 		mask_at[i] = call->k_ids[keys.start + i] * call->attend->problem->rule.mask.key;
 	lanes->k = NAME(few_at)(lanes->unit, &call->attend->k, keys.start);
@@ -207,7 +189,7 @@ static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t star
 		NAME(lanes_scores)(lanes, c, c + lanes->k.together, clear ? max : NULL);
 	for (int c = 0; c < lanes->nheads; c++)
 		NAME(lanes_weights)
-	(lanes, c, start, call->k_ids ? mask_at : NULL, clear ? max + c * WIDE : NULL);
+	(lanes, c, call->k_ids ? mask_at : NULL, clear ? max + c * WIDE : NULL);
 	memset(lanes->sum, 0, (size_t)(n * Dv) * sizeof(REAL));
 	for (int c = 0; c < lanes->nheads; c += lanes->v.together)
 		NAME(lanes_values)(lanes, c, c + lanes->v.together);

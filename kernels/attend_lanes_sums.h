@@ -64,6 +64,24 @@ CPA_INLINE void NAME(rows_move)(struct NAME(rows) * rows, int n)
 	__asm__("" : "+r"(rows->even), "+r"(rows->odd), "+r"(rows->step), "+r"(rows->thrice));
 }
 
+/* each(x) for feature d + x, all n of them; a line is asked for where as many have passed as lie
+ * in all lines of a tile. */
+#define LANES_FEATURES(n, each)                                                                  \
+	NO_UNROLL                                                                                \
+	for (; d + line <= (n); d += line) {                                                     \
+		NAME(ask)(&next);                                                                \
+		UNROLL                                                                           \
+		for (int x = 0; x < line; x++) {                                                 \
+			each(x);                                                                 \
+		}                                                                                \
+		NAME(rows_move)(&rows, line);                                                    \
+	}                                                                                        \
+	NO_UNROLL                                                                                \
+	for (; d < (n); d++) {                                                                   \
+		each(0);                                                                         \
+		NAME(rows_move)(&rows, 1);                                                       \
+	}
+
 /* Scores of nkeys keys, rows `step` apart; max, [lane], grows with them if it is not NULL. */
 CPA_INLINE void NAME(lanes_score_tile)(const int line, const int nkeys, const REAL *k,
 	int64_t step, const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ask) * ask)
@@ -85,19 +103,7 @@ CPA_INLINE void NAME(lanes_score_tile)(const int line, const int nkeys, const RE
 	UNROLL
 	for (int i = 0; i < nkeys; i++)
 		sum[i] = (VECTOR){0};
-	NO_UNROLL
-	for (; d + line <= D; d += line) {
-		NAME(ask)(&next);
-		UNROLL
-		for (int x = 0; x < line; x++)
-			LANES_SCORES(x)
-		NAME(rows_move)(&rows, line);
-	}
-	NO_UNROLL
-	for (; d < D; d++) {
-		LANES_SCORES(0)
-		NAME(rows_move)(&rows, 1);
-	}
+	LANES_FEATURES(D, LANES_SCORES)
 #undef LANES_SCORES
 	*ask = next;
 	UNROLL
@@ -146,26 +152,13 @@ CPA_INLINE void NAME(lanes_value_tile)(const int line, const int nkeys, const RE
 	UNROLL
 	for (int i = 0; i < nkeys; i++)
 		weight[i] = AT_CONST(p + i * WIDE);
-	NO_UNROLL
-	for (; d + line <= Dv; d += line) {
-		NAME(ask)(&next);
-		UNROLL
-		for (int x = 0; x < line; x++)
-			LANES_VALUES(x)
-		NAME(rows_move)(&rows, line);
-	}
-	NO_UNROLL
-	for (; d < Dv; d++) {
-		LANES_VALUES(0)
-		NAME(rows_move)(&rows, 1);
-	}
+	LANES_FEATURES(Dv, LANES_VALUES)
 #undef LANES_VALUES
 	*ask = next;
 }
 
 /* Whole tiles of numbers as they are or of 16 bits, and one key.  Each has its registers to
- * itself: a line is asked for where as many features have passed as lie in all lines of a tile.
- */
+ * itself. */
 #define LANES_TILES(name, line, nkeys)                                                           \
 	static __attribute__((noinline)) void NAME(name##_scores)(const REAL *k, int64_t step,   \
 		const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ask) * ask)            \
@@ -181,6 +174,7 @@ LANES_TILES(whole, 64 / NAME(LANES_KEYS) / (int)sizeof(REAL), NAME(LANES_KEYS))
 LANES_TILES(half, 64 / NAME(LANES_KEYS) / 2, NAME(LANES_KEYS))
 LANES_TILES(one, 64 / (int)sizeof(REAL), 1)
 #undef LANES_TILES
+#undef LANES_FEATURES
 
 /* Rows of nkeys keys from key j on of key head c: where they are, or widened. */
 static const REAL *NAME(lanes_rows)(const struct NAME(lanes) * lanes,

@@ -70,7 +70,7 @@ static size_t NAME(state_nbytes)(const struct cpa_problem *problem, int nrows)
 {
 	size_t n = (size_t)(problem->Dv + 2) * (size_t)NAME(padded)(nrows) * sizeof(REAL);
 
-	return (n + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+	return cpa_whole_lines(n);
 }
 
 /* Lays a space over memory; NULL: only counts.  Returns the bytes. */
@@ -79,10 +79,7 @@ static size_t NAME(lay)(
 {
 	int64_t D = problem->D, Dv = problem->Dv, n = NAME(padded)(nrows);
 	int64_t row_step = ((D > Dv ? D : Dv) + WIDE - 1) / WIDE * WIDE;
-	const struct {
-		REAL **at;
-		int64_t n;
-	} parts[] = {
+	const struct cpa_part parts[] = {
 		{&space->k, CPA_KEY_BLOCK * D},
 		{&space->v, CPA_KEY_BLOCK * Dv},
 		{&space->q, n * D},
@@ -94,16 +91,9 @@ static size_t NAME(lay)(
 		{&space->row, WIDE * row_step},
 		{&space->own, n * (Dv + 2)},
 	};
-	size_t nbytes = 0;
 
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		if (memory)
-			*parts[i].at = (REAL *)(void *)(memory + nbytes);
-		nbytes += ((size_t)parts[i].n * sizeof(REAL) + CPA_HOST_ALIGN - 1) /
-			CPA_HOST_ALIGN * CPA_HOST_ALIGN;
-	}
 	space->row_step = row_step;
-	return nbytes;
+	return cpa_lay_parts(parts, sizeof parts / sizeof parts[0], sizeof(REAL), memory);
 }
 
 static size_t NAME(space_nbytes)(const struct cpa_problem *problem, int nrows)

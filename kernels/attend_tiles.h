@@ -48,45 +48,28 @@ static const struct cpa_attend_type *plain(void)
 	return cpa_attend_avx512.type[CPA_DTYPE_FP32];
 }
 
-static size_t whole_lines(size_t nbytes)
-{
-	return (nbytes + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
-}
-
 /* Lays a space over memory; NULL: only counts.  Returns the bytes. */
 static size_t lay(struct space *space, const struct cpa_problem *problem, int nrows, char *memory)
 {
 	int64_t rows = tiles_of(nrows, BLOCK_ROWS) * BLOCK_ROWS;
-	struct {
-		void **at;
-		size_t nbytes;
-	} parts[] = {
-		{(void **)&space->q,
-			(size_t)(rows * tiles_of(problem->D, PAIRED) * PAIRED) *
-				sizeof(uint16_t)},
-		{(void **)&space->s, BLOCK_ROWS * BLOCK_KEYS * sizeof(float)},
-		{(void **)&space->p, BLOCK_ROWS * BLOCK_KEYS * sizeof(uint16_t)},
-		{(void **)&space->bias, BLOCK_KEYS * sizeof(float)},
-		{(void **)&space->m, (size_t)rows * sizeof(float)},
-		{(void **)&space->l, (size_t)rows * sizeof(float)},
-		{(void **)&space->o,
-			(size_t)(rows * tiles_of(problem->Dv, WIDE) * WIDE) * sizeof(float)},
+	const struct cpa_part parts[] = {
+		{&space->q, rows * tiles_of(problem->D, PAIRED) * PAIRED * (int64_t)sizeof(uint16_t)},
+		{&space->s, BLOCK_ROWS * BLOCK_KEYS * (int64_t)sizeof(float)},
+		{&space->p, BLOCK_ROWS * BLOCK_KEYS * (int64_t)sizeof(uint16_t)},
+		{&space->bias, BLOCK_KEYS * (int64_t)sizeof(float)},
+		{&space->m, rows * (int64_t)sizeof(float)},
+		{&space->l, rows * (int64_t)sizeof(float)},
+		{&space->o, rows * tiles_of(problem->Dv, WIDE) * WIDE * (int64_t)sizeof(float)},
 	};
-	size_t nbytes = 0;
 
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-		if (memory)
-			*parts[i].at = memory + nbytes;
-		nbytes += whole_lines(parts[i].nbytes);
-	}
-	return nbytes;
+	return cpa_lay_parts(parts, sizeof parts / sizeof parts[0], 1, memory);
 }
 
 static size_t space_nbytes(const struct cpa_problem *problem, int nrows)
 {
 	struct space space;
 
-	return whole_lines(plain()->space_nbytes(problem, nrows)) +
+	return cpa_whole_lines(plain()->space_nbytes(problem, nrows)) +
 		lay(&space, problem, nrows, NULL);
 }
 
@@ -310,7 +293,7 @@ static void attend(const struct cpa_attend_unit *unit, int split, char *memory, 
 	int64_t nrows = tiles_of(unit->n, BLOCK_ROWS) * BLOCK_ROWS;
 
 	lay(&space, call->problem, unit->n,
-		memory + whole_lines(plain()->space_nbytes(call->problem, unit->n)));
+		memory + cpa_whole_lines(plain()->space_nbytes(call->problem, unit->n)));
 	if (!head->fits || !load_queries(unit, &block.sizes, &space)) {
 		plain()->attend(unit, split, memory, state);
 		return;

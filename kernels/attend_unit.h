@@ -12,6 +12,8 @@
 
 #include "kernels/host.h"
 
+#include <string.h>
+
 enum {
 	CPA_UNIT_ROWS = 256,
 	CPA_PARALLEL_FROM = 1 << 20, /* multiplications of a call; fewer are for one thread */
@@ -103,6 +105,34 @@ struct cpa_attend_rows {
 	const void *m, *l, *o; /* [row] maximum and sum, [row][step] */
 	int64_t step; /* at least Dv, up to whole vectors */
 };
+
+CPA_INLINE size_t cpa_whole_lines(size_t nbytes)
+{
+	return (nbytes + CPA_HOST_ALIGN - 1) / CPA_HOST_ALIGN * CPA_HOST_ALIGN;
+}
+
+/* Where a pointer lies, and how many numbers it is to point to. */
+struct cpa_part {
+	void *pointer;
+	int64_t n;
+};
+
+/* Lays parts, of numbers of `size` bytes, over memory in whole lines; NULL: only counts.  Returns the
+ * bytes. */
+CPA_INLINE size_t cpa_lay_parts(const struct cpa_part *parts, size_t n, size_t size, char *memory)
+{
+	size_t nbytes = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (memory) {
+			const char *at = memory + nbytes;
+
+			memcpy(parts[i].pointer, &at, sizeof at);
+		}
+		nbytes += cpa_whole_lines((size_t)parts[i].n * size);
+	}
+	return nbytes;
+}
 
 /* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
