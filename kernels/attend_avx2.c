@@ -145,6 +145,33 @@ CPA_INLINE void f64_transpose(f64 *rows)
 	}
 }
 
+CPA_INLINE f32 f32_part(const float *x)
+{
+	return (f32)_mm256_broadcast_ps((const __m128 *)(const void *)x);
+}
+
+CPA_INLINE f32 f32_one_of_part(f32 x, const int g)
+{
+	return (f32)(g == 0	  ? _mm256_permute_ps((__m256)x, 0x00)
+			: g == 1 ? _mm256_permute_ps((__m256)x, 0x55)
+			: g == 2 ? _mm256_permute_ps((__m256)x, 0xaa)
+				 : _mm256_permute_ps((__m256)x, 0xff));
+}
+
+CPA_INLINE void f32_turn_parts(f32 *rows)
+{
+	__m256d low = (__m256d)_mm256_unpacklo_ps((__m256)rows[0], (__m256)rows[1]),
+		high = (__m256d)_mm256_unpackhi_ps((__m256)rows[0], (__m256)rows[1]),
+		low_2 = (__m256d)_mm256_unpacklo_ps((__m256)rows[2], (__m256)rows[3]),
+		high_2 = (__m256d)_mm256_unpackhi_ps((__m256)rows[2], (__m256)rows[3]);
+
+	rows[0] = (f32)_mm256_unpacklo_pd(low, low_2);
+	rows[1] = (f32)_mm256_unpackhi_pd(low, low_2);
+	rows[2] = (f32)_mm256_unpacklo_pd(high, high_2);
+	rows[3] = (f32)_mm256_unpackhi_pd(high, high_2);
+}
+
+PLAIN_PARTS(f64, double, f64)
 PLAIN_TOTALS(f32, f32, 8)
 PLAIN_TOTALS(f64, f64, 4)
 NO_STREAM(f32, float, f32)
@@ -154,6 +181,7 @@ NO_STREAM(f64, double, f64)
 #define NAME(x) f32_##x
 #define VECTOR f32
 #define WIDE 8
+#define PART 4
 #define INTS i32
 #define ROWS 4
 #define COLUMNS 3
@@ -166,6 +194,7 @@ NO_STREAM(f64, double, f64)
 #define NAME(x) f64_##x
 #define VECTOR f64
 #define WIDE 4
+#define PART 1
 #define INTS i64
 #define ROWS 4
 #define COLUMNS 3

@@ -82,6 +82,51 @@ CPA_INLINE f32 f32_totals(f32 *rows)
 		(f32)_mm512_shuffle_f32x4((__m512)u[0], (__m512)u[1], 0xdd);
 }
 
+CPA_INLINE f32 f32_part(const float *x)
+{
+	return (f32)_mm512_broadcast_f32x4(_mm_loadu_ps(x));
+}
+
+CPA_INLINE f32 f32_one_of_part(f32 x, const int g)
+{
+	return (f32)(g == 0	  ? _mm512_permute_ps((__m512)x, 0x00)
+			: g == 1 ? _mm512_permute_ps((__m512)x, 0x55)
+			: g == 2 ? _mm512_permute_ps((__m512)x, 0xaa)
+				 : _mm512_permute_ps((__m512)x, 0xff));
+}
+
+CPA_INLINE void f32_turn_parts(f32 *rows)
+{
+	__m512d low = (__m512d)_mm512_unpacklo_ps((__m512)rows[0], (__m512)rows[1]),
+		high = (__m512d)_mm512_unpackhi_ps((__m512)rows[0], (__m512)rows[1]),
+		low_2 = (__m512d)_mm512_unpacklo_ps((__m512)rows[2], (__m512)rows[3]),
+		high_2 = (__m512d)_mm512_unpackhi_ps((__m512)rows[2], (__m512)rows[3]);
+
+	rows[0] = (f32)_mm512_unpacklo_pd(low, low_2);
+	rows[1] = (f32)_mm512_unpackhi_pd(low, low_2);
+	rows[2] = (f32)_mm512_unpacklo_pd(high, high_2);
+	rows[3] = (f32)_mm512_unpackhi_pd(high, high_2);
+}
+
+CPA_INLINE f64 f64_part(const double *x)
+{
+	return (f64)_mm512_broadcast_f64x2(_mm_loadu_pd(x));
+}
+
+CPA_INLINE f64 f64_one_of_part(f64 x, const int g)
+{
+	return (f64)(g == 0 ? _mm512_permute_pd((__m512d)x, 0x00)
+			    : _mm512_permute_pd((__m512d)x, 0xff));
+}
+
+CPA_INLINE void f64_turn_parts(f64 *rows)
+{
+	__m512d low = _mm512_unpacklo_pd((__m512d)rows[0], (__m512d)rows[1]);
+
+	rows[1] = (f64)_mm512_unpackhi_pd((__m512d)rows[0], (__m512d)rows[1]);
+	rows[0] = (f64)low;
+}
+
 CPA_INLINE void f32_stream(float *to, f32 x)
 {
 	_mm512_stream_ps(to, (__m512)x);
@@ -107,6 +152,7 @@ CPA_INLINE void f64_stream_end(void)
 #define NAME(x) f32_##x
 #define VECTOR f32
 #define WIDE 16
+#define PART 4
 #define INTS i32
 #define ROWS 6
 #define COLUMNS 4
@@ -119,6 +165,7 @@ CPA_INLINE void f64_stream_end(void)
 #define NAME(x) f64_##x
 #define VECTOR f64
 #define WIDE 8
+#define PART 2
 #define INTS i64
 #define ROWS 6
 #define COLUMNS 4

@@ -8,8 +8,9 @@
  */
 
 enum {
-	NAME(LANES_KEYS) = 8, /* of a tile: as many sums as hide the latency of one */
-	NAME(LANES_TURN) = 16, /* whose values are added up for one key head before the next */
+	NAME(LANES_PARTS) = NAME(FEW_SUMS) / PART, /* of features, whose sums are registers */
+	NAME(LANES_KEYS) = NAME(LANES_PARTS) < 8 ? NAME(LANES_PARTS) : 8, /* of a tile of scores */
+	NAME(LANES_TURN) = 48, /* keys that are taken of one key head before the next */
 	NAME(LANES_FROM) = WIDE < 8 ? WIDE + 1
 				    : WIDE / 4 * 3 + 1, /* rows; fewer leave lanes empty */
 };
@@ -22,13 +23,13 @@ struct NAME(lanes) {
 	int nheads;
 	struct NAME(few_array) k, v;
 	int64_t nkeys; /* of the block */
-	REAL *q; /* [head][D][lane], scaled */
+	REAL *q; /* [head][D / PART][PART][WIDE], scaled, by parts */
 	REAL *p; /* [head][CPA_KEY_BLOCK][lane] scores, then weights */
-	REAL *sum; /* [head][Dv][lane] values of the block */
+	REAL *sum; /* [head][Dv / PART][PART][WIDE] values of the block, by parts */
 	REAL *shrink; /* [head][lane] */
 	REAL *first, *end; /* [lane] keys of the block that rows see: those of any key head */
 	REAL *bias; /* [CPA_KEY_BLOCK][lane], with a mask */
-	REAL *tile; /* [LANES_KEYS][D or Dv] keys or values of 16 bits, widened */
+	REAL *tile; /* [LANES_TURN][D or Dv] keys or values in another form than theirs */
 	REAL *row; /* [WIDE][row_step] rows of q or o on their way */
 	REAL *own; /* a state */
 	struct NAME(state) state; /* [head][lane], [head][lane], [head][Dv][lane] */
@@ -43,6 +44,12 @@ struct NAME(ask) {
 static bool NAME(lanes_takes)(const struct cpa_attend *attend)
 {
 	return NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
+}
+
+/* Up to whole parts. */
+static int64_t NAME(lanes_round)(int64_t n)
+{
+	return (n + PART - 1) / PART * PART;
 }
 
 /* Key heads that nrows rows may be of at most: LANES_FROM rows or more each, but that of the
@@ -64,14 +71,14 @@ static size_t NAME(lanes_lay)(
 	const int64_t D = problem->D, Dv = problem->Dv, longest = D > Dv ? D : Dv,
 		      n = nheads * WIDE;
 	const struct cpa_part parts[] = {
-		{&lanes->q, n * D},
+		{&lanes->q, n * NAME(lanes_round)(D)},
 		{&lanes->p, n * CPA_KEY_BLOCK},
-		{&lanes->sum, n * Dv},
+		{&lanes->sum, n * NAME(lanes_round)(Dv)},
 		{&lanes->shrink, n},
 		{&lanes->first, WIDE},
 		{&lanes->end, WIDE},
 		{&lanes->bias, problem->rule.mask.kind ? CPA_KEY_BLOCK * WIDE : 0},
-		{&lanes->tile, NAME(LANES_KEYS) * longest},
+		{&lanes->tile, NAME(LANES_TURN) * NAME(lanes_round)(longest)},
 		{&lanes->row, WIDE * NAME(few_round)(longest)},
 		{&lanes->own, n * (Dv + 2)},
 	};
@@ -173,7 +180,7 @@ static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t star
 {
 	struct NAME(lanes) *lanes = context;
 	const struct cpa_attend_call *call = lanes->unit->call;
-	const int64_t n = lanes->nheads * WIDE, Dv = lanes->Dv;
+	const int64_t n = lanes->nheads * WIDE;
 	int64_t mask_at[CPA_KEY_BLOCK];
 	_Alignas(CPA_HOST_ALIGN) REAL max[CPA_UNIT_ROWS];
 	bool clear;
@@ -190,16 +197,21 @@ static void NAME(lanes_block)(void *context, struct cpa_range keys, int64_t star
 	for (int c = 0; c < lanes->nheads; c++)
 		NAME(lanes_weights)
 	(lanes, c, call->k_ids ? mask_at : NULL, clear ? max + c * WIDE : NULL);
-	memset(lanes->sum, 0, (size_t)(n * Dv) * sizeof(REAL));
 	for (int c = 0; c < lanes->nheads; c += lanes->v.together)
 		NAME(lanes_values)(lanes, c, c + lanes->v.together);
-	for (int c = 0; c < lanes->nheads; c++) {
-		VECTOR shrink = AT_CONST(lanes->shrink + c * WIDE);
+}
 
-		for (int64_t d = c * Dv * WIDE; d < (c + 1) * Dv * WIDE; d += WIDE)
-			AT(lanes->state.o + d) = NAME(fma)(
-				shrink, AT(lanes->state.o + d), AT_CONST(lanes->sum + d));
-	}
+/* Queries of key head c, by parts. */
+static void NAME(lanes_queries)(const struct NAME(lanes) * lanes, int c)
+{
+	const int64_t D = lanes->D, end = NAME(lanes_round)(D);
+	const int n = lanes->unit->n;
+	REAL *q = lanes->q + c * end * WIDE;
+
+	NAME(load_rows)(lanes->unit, c * n, n, lanes->row, lanes->row_step, q, WIDE);
+	memset(q + D * WIDE, 0, (size_t)((end - D) * WIDE) * sizeof(REAL));
+	for (int64_t d = 0; d < end; d += PART)
+		NAME(turn_parts)((VECTOR *)(void *)(q + d * WIDE));
 }
 
 static void NAME(lanes_attend)(
@@ -214,9 +226,7 @@ static void NAME(lanes_attend)(
 	}
 	memset(lanes.state.o, 0, (size_t)(lanes.nheads * WIDE * lanes.Dv) * sizeof(REAL));
 	for (int c = 0; c < lanes.nheads; c++)
-		NAME(load_rows)
-	(unit, c * unit->n, unit->n, lanes.row, lanes.row_step, lanes.q + c * lanes.D * WIDE,
-		WIDE);
+		NAME(lanes_queries)(&lanes, c);
 	cpa_unit_blocks(unit, &lanes.sight, split, NAME(lanes_block), &lanes);
 }
 

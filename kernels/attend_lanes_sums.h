@@ -1,24 +1,37 @@
 /*
- * attend_lanes_sums.h - the products of keys with the lanes of queries and of values with those
- * of weights, the loops that take the time.  Part of attend_lanes.h.
+ * attend_lanes_sums.h - the products of keys with queries and of values with weights, the loops
+ * that take the time.  Part of attend_lanes.h.
+ *
+ * A load brings PART numbers of a key or a value to all parts of a vector, each of which belongs
+ * to a row of its own: PART multiply-adds for a load, while numbers broadcast one by one take a
+ * load each, and as many loads as multiply-adds are more than processors do.  Lane l PART + f of
+ * the vectors g < PART holds row l PART + g and feature f; turn_parts() swaps f and g.
  */
 
-/* What is read after the `turn` keys from key j on: of key heads from `first` on, as far as they
- * lie together. */
-static struct NAME(ask) NAME(ask_tile)(const struct NAME(lanes) * lanes,
+/* What is read after the `turn` keys from key j on, of key heads from `first` on, as far as they
+ * lie together: their next turn, or the next key heads, or what comes after. */
+static struct NAME(ask) NAME(ask_turn)(const struct NAME(lanes) * lanes,
 	const struct NAME(few_array) * array, const struct NAME(few_array) * after, int64_t j,
 	int64_t turn, int first, int64_t nbytes)
 {
-	const int64_t next = j + turn;
-	const struct NAME(few_array) *of = next < lanes->nkeys ? array : after;
-	const int64_t run = (array->together - 1) * of->head + nbytes;
+	const int64_t next = j + turn < lanes->nkeys ? j + turn : 0;
+	const bool heads = !next && first + array->together < lanes->nheads;
+	const struct NAME(few_array) *of = next || heads ? array : after;
+	int64_t run = (array->together - 1) * of->head + nbytes, gap = of->token - run;
 
-	/* The next block of the one is likely to follow the block of today. */
+	if (gap <= 0) { /* one run, which spares processors some guesses */
+		run = turn * of->token;
+		gap = 0;
+	}
 	return (struct NAME(ask)){
-		.at = of->at + first * of->head + (next < lanes->nkeys ? next : 0) * of->token,
+		.at = of->at + next * of->token +
+			(next	       ? first
+					: heads ? first + array->together
+						: 0) *
+				of->head,
 		.left = run,
 		.run = run,
-		.gap = of->token - run};
+		.gap = gap};
 }
 
 CPA_INLINE void NAME(ask)(struct NAME(ask) * ask)
@@ -47,14 +60,15 @@ CPA_INLINE struct NAME(rows) NAME(rows_of)(const REAL *at, int64_t step)
 	return (struct NAME(rows)){(const char *)at, (const char *)at + step, step, 3 * step};
 }
 
-CPA_INLINE VECTOR NAME(row_number)(const struct NAME(rows) * rows, const int i, const int d)
+/* Part of row i from feature d on. */
+CPA_INLINE VECTOR NAME(row_part)(const struct NAME(rows) * rows, const int i, const int d)
 {
 	const char *at = (i % 2 ? rows->odd : rows->even) + d * (int)sizeof(REAL);
 
-	return NAME(broadcast)((const REAL *)(const void *)(i < 2 ? at
-			: i < 4					  ? at + rows->step * 2
-			: i < 6					  ? at + rows->step * 4
-								  : at + rows->thrice * 2));
+	return NAME(part)((const REAL *)(const void *)(i < 2 ? at
+			: i < 4				     ? at + rows->step * 2
+			: i < 6				     ? at + rows->step * 4
+							     : at + rows->thrice * 2));
 }
 
 CPA_INLINE void NAME(rows_move)(struct NAME(rows) * rows, int n)
@@ -64,203 +78,278 @@ CPA_INLINE void NAME(rows_move)(struct NAME(rows) * rows, int n)
 	__asm__("" : "+r"(rows->even), "+r"(rows->odd), "+r"(rows->step), "+r"(rows->thrice));
 }
 
-/* each(x) for feature d + x, all n of them; a line is asked for where as many have passed as lie
- * in all lines of a tile. */
-#define LANES_FEATURES(n, each)                                                                  \
-	NO_UNROLL                                                                                \
-	for (; d + line <= (n); d += line) {                                                     \
-		NAME(ask)(&next);                                                                \
-		UNROLL                                                                           \
-		for (int x = 0; x < line; x++) {                                                 \
-			each(x);                                                                 \
-		}                                                                                \
-		NAME(rows_move)(&rows, line);                                                    \
-	}                                                                                        \
-	NO_UNROLL                                                                                \
-	for (; d < (n); d++) {                                                                   \
-		each(0);                                                                         \
-		NAME(rows_move)(&rows, 1);                                                       \
-	}
+/* ---- scores ---- */
 
-/* Scores of nkeys keys, rows `step` apart; max, [lane], grows with them if it is not NULL. */
-CPA_INLINE void NAME(lanes_score_tile)(const int line, const int nkeys, const REAL *k,
+/* Scores of nkeys keys, rows `step` apart; max, [lane], grows with them if it is not NULL.  D is
+ * a multiple of PART.  nasks lines are asked for with each line of the keys. */
+CPA_INLINE void NAME(lanes_score_tile)(const int nasks, const int nkeys, const REAL *k,
 	int64_t step, const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ask) * ask)
 {
-	enum { KEYS = NAME(LANES_KEYS) };
 	struct NAME(rows) rows = NAME(rows_of)(k, step);
 	struct NAME(ask) next = *ask;
-	VECTOR sum[KEYS];
+	VECTOR sum[NAME(LANES_KEYS)][PART];
 	int64_t d = 0;
 
 #define LANES_SCORES(x)                                                                          \
 	{                                                                                        \
-		VECTOR row = AT_CONST(q + (d + (x)) * WIDE);                                     \
+		VECTOR row[PART];                                                                \
                                                                                                  \
 		UNROLL                                                                           \
-		for (int i = 0; i < nkeys; i++)                                                  \
-			sum[i] = NAME(fma)(NAME(row_number)(&rows, i, x), row, sum[i]);          \
+		for (int g = 0; g < PART; g++)                                                   \
+			row[g] = AT_CONST(q + (d + (x) + g) * WIDE);                             \
+		UNROLL                                                                           \
+		for (int i = 0; i < nkeys; i++) {                                                \
+			VECTOR key = NAME(row_part)(&rows, i, x);                                \
+                                                                                                 \
+			UNROLL                                                                   \
+			for (int g = 0; g < PART; g++)                                           \
+				sum[i][g] = NAME(fma)(key, row[g], sum[i][g]);                   \
+		}                                                                                \
 	}
 	UNROLL
 	for (int i = 0; i < nkeys; i++)
-		sum[i] = (VECTOR){0};
-	LANES_FEATURES(D, LANES_SCORES)
+		UNROLL
+	for (int g = 0; g < PART; g++)
+		sum[i][g] = (VECTOR){0};
+	NO_UNROLL
+	for (; d + NAME(LINE) <= D; d += NAME(LINE)) {
+		UNROLL
+		for (int i = 0; i < nasks; i++)
+			NAME(ask)(&next);
+		UNROLL
+		for (int x = 0; x < NAME(LINE); x += PART)
+			LANES_SCORES(x)
+		NAME(rows_move)(&rows, NAME(LINE));
+	}
+	NO_UNROLL
+	for (; d < D; d += PART) {
+		LANES_SCORES(0)
+		NAME(rows_move)(&rows, PART);
+	}
 #undef LANES_SCORES
 	*ask = next;
 	UNROLL
-	for (int i = 0; i < nkeys; i++)
-		AT(p + i * WIDE) = sum[i];
+	for (int i = 0; i < nkeys; i++) {
+		NAME(turn_parts)(sum[i]);
+		UNROLL
+		for (int g = 1; g < PART; g++)
+			sum[i][0] += sum[i][g];
+		AT(p + i * WIDE) = sum[i][0];
+	}
 	if (max) {
 		VECTOR most = AT(max);
 
 		UNROLL
 		for (int i = 0; i < nkeys; i++)
-			most = NAME(max)(sum[i], most);
+			most = NAME(max)(sum[i][0], most);
 		AT(max) = most;
 	}
 }
 
-/* Adds nkeys rows of v, `step` apart, times their weights to sum, in two chains. */
-CPA_INLINE void NAME(lanes_value_tile)(const int line, const int nkeys, const REAL *v,
-	int64_t step, const REAL *p, int64_t Dv, REAL *sum, struct NAME(ask) * ask)
-{
-	enum { KEYS = NAME(LANES_KEYS) };
-	struct NAME(rows) rows = NAME(rows_of)(v, step);
-	struct NAME(ask) next = *ask;
-	VECTOR weight[KEYS];
-	int64_t d = 0;
-
-#define LANES_VALUES(x)                                                                          \
+/* As many keys of nkeys as fill tiles: of numbers as they are or of 16 bits, or one by one.  Each
+ * has its registers to itself.  Returns how many are left. */
+#define LANES_TILES(name, nasks, count)                                                          \
+	static __attribute__((noinline)) int64_t NAME(name##_scores)(const REAL *k,              \
+		int64_t step, int64_t nkeys, const REAL *q, int64_t D, REAL *p, REAL *max,       \
+		struct NAME(ask) * ask)                                                          \
 	{                                                                                        \
-		VECTOR a = AT(sum + (d + (x)) * WIDE);                                           \
-		VECTOR b = {0};                                                                  \
-                                                                                                 \
-		UNROLL                                                                           \
-		for (int i = 0; i < nkeys; i++) {                                                \
-			VECTOR one = NAME(row_number)(&rows, i, x);                              \
-                                                                                                 \
-			if (i == 1)                                                              \
-				b = one * weight[i];                                             \
-			else if (i % 2)                                                          \
-				b = NAME(fma)(one, weight[i], b);                                \
-			else                                                                     \
-				a = NAME(fma)(one, weight[i], a);                                \
+		NO_UNROLL                                                                        \
+		for (; nkeys >= (count); nkeys -= (count)) {                                     \
+			NAME(lanes_score_tile)(nasks, count, k, step, q, D, p, max, ask);        \
+			k += (count)*step;                                                       \
+			p += (count)*WIDE;                                                       \
 		}                                                                                \
-		if (nkeys > 1)                                                                   \
-			a += b;                                                                  \
-		AT(sum + (d + (x)) * WIDE) = a;                                                  \
+		return nkeys;                                                                    \
 	}
-	UNROLL
-	for (int i = 0; i < nkeys; i++)
-		weight[i] = AT_CONST(p + i * WIDE);
-	LANES_FEATURES(Dv, LANES_VALUES)
-#undef LANES_VALUES
-	*ask = next;
-}
-
-/* Whole tiles of numbers as they are or of 16 bits, and one key.  Each has its registers to
- * itself. */
-#define LANES_TILES(name, line, nkeys)                                                           \
-	static __attribute__((noinline)) void NAME(name##_scores)(const REAL *k, int64_t step,   \
-		const REAL *q, int64_t D, REAL *p, REAL *max, struct NAME(ask) * ask)            \
-	{                                                                                        \
-		NAME(lanes_score_tile)(line, nkeys, k, step, q, D, p, max, ask);                 \
-	}                                                                                        \
-	static __attribute__((noinline)) void NAME(name##_values)(const REAL *v, int64_t step,   \
-		const REAL *p, int64_t Dv, REAL *sum, struct NAME(ask) * ask)                    \
-	{                                                                                        \
-		NAME(lanes_value_tile)(line, nkeys, v, step, p, Dv, sum, ask);                   \
-	}
-LANES_TILES(whole, 64 / NAME(LANES_KEYS) / (int)sizeof(REAL), NAME(LANES_KEYS))
-LANES_TILES(half, 64 / NAME(LANES_KEYS) / 2, NAME(LANES_KEYS))
-LANES_TILES(one, 64 / (int)sizeof(REAL), 1)
+LANES_TILES(whole, NAME(LANES_KEYS), NAME(LANES_KEYS))
+LANES_TILES(half, NAME(LANES_KEYS) / 2, NAME(LANES_KEYS))
+LANES_TILES(one, 1, 1)
 #undef LANES_TILES
-#undef LANES_FEATURES
 
-/* Rows of nkeys keys from key j on of key head c: where they are, or widened. */
+/* Rows of nkeys keys from key j on of key head c, dim numbers and then zeros up to whole parts:
+ * where they are, or in the tile. */
 static const REAL *NAME(lanes_rows)(const struct NAME(lanes) * lanes,
 	const struct NAME(few_array) * array, int c, int64_t j, int64_t nkeys, int64_t dim,
 	int64_t *step)
 {
 	const char *at = array->at + c * array->head + j * array->token;
+	const int64_t whole = NAME(lanes_round)(dim);
 
-	*step = array->dtype == DTYPE ? array->token / (int64_t)sizeof(REAL) : dim;
-	if (array->dtype == DTYPE)
+	*step = whole;
+	if (whole == dim && array->dtype != DTYPE) {
+		NAME(widen_rows)(array->dtype, at, array->token, nkeys, dim, lanes->tile, false);
+	} else if (whole == dim) {
+		*step = array->token / (int64_t)sizeof(REAL);
 		return (const REAL *)(const void *)at;
-	NAME(widen_rows)(array->dtype, at, array->token, nkeys, dim, lanes->tile, false);
+	}
+	for (int64_t i = 0; whole > dim && i < nkeys; i++, at += array->token) {
+		REAL *row = lanes->tile + i * whole;
+
+		NAME(widen_rows)(array->dtype, at, array->token, 1, dim, row, false);
+		memset(row + dim, 0, (size_t)(whole - dim) * sizeof(REAL));
+	}
 	return lanes->tile;
 }
 
-/* Scores of keys [j, end), up to LANES_KEYS of them, of key head c; max as in lanes_scores(). */
-static void NAME(lanes_score_rows)(const struct NAME(lanes) * lanes, int c, int64_t j,
+/* Scores of keys [j, end) of key head c; max as in lanes_scores(). */
+static void NAME(lanes_score_turn)(const struct NAME(lanes) * lanes, int c, int64_t j,
 	int64_t end, REAL *max, struct NAME(ask) * ask)
 {
-	const int64_t D = lanes->D;
+	const int64_t D = NAME(lanes_round)(lanes->D), nkeys = end - j;
 	const REAL *q = lanes->q + c * D * WIDE;
 	REAL *p = lanes->p + (c * CPA_KEY_BLOCK + j) * WIDE, *most = max ? max + c * WIDE : NULL;
-	int64_t step;
-	const REAL *k = NAME(lanes_rows)(lanes, &lanes->k, c, j, end - j, D, &step);
+	int64_t step, left;
+	const REAL *k = NAME(lanes_rows)(lanes, &lanes->k, c, j, nkeys, lanes->D, &step);
 
-	if (end - j == NAME(LANES_KEYS)) {
-		(lanes->k.dtype == DTYPE ? NAME(whole_scores) : NAME(half_scores))(
-			k, step, q, D, p, most, ask);
-		return;
-	}
-	for (; j < end; j++, k += step, p += WIDE)
-		NAME(one_scores)(k, step, q, D, p, most, ask);
+	left = (lanes->k.dtype == DTYPE ? NAME(whole_scores) : NAME(half_scores))(
+		k, step, nkeys, q, D, p, most, ask);
+	k += (nkeys - left) * step;
+	p += (nkeys - left) * WIDE;
+	NAME(one_scores)(k, step, left, q, D, p, most, ask);
 }
 
-/* Scores of the block for key heads [first, end), a tile of each in turn.  max: [head][lane]
- * where all rows see all of it, or NULL. */
+/* Scores of the block for key heads [first, end), a turn of each after another.  max:
+ * [head][lane] where all rows see all of it, or NULL. */
 static void NAME(lanes_scores)(const struct NAME(lanes) * lanes, int first, int end, REAL *max)
 {
-	enum { KEYS = NAME(LANES_KEYS) };
+	enum { TURN = NAME(LANES_TURN) };
 	const int64_t nbytes = lanes->D * (int64_t)cpa_dtype_nbytes(lanes->k.dtype);
 
-	for (int64_t j = 0; j < lanes->nkeys; j += KEYS) {
-		int64_t stop = j + KEYS < lanes->nkeys ? j + KEYS : lanes->nkeys;
+	for (int64_t j = 0; j < lanes->nkeys; j += TURN) {
+		int64_t stop = j + TURN < lanes->nkeys ? j + TURN : lanes->nkeys;
 		struct NAME(ask)
-			ask = NAME(ask_tile)(lanes, &lanes->k, &lanes->v, j, KEYS, first, nbytes);
+			ask = NAME(ask_turn)(lanes, &lanes->k, &lanes->v, j, TURN, first, nbytes);
 
 		for (int c = first; c < end; c++)
-			NAME(lanes_score_rows)(lanes, c, j, stop, max, &ask);
+			NAME(lanes_score_turn)(lanes, c, j, stop, max, &ask);
 	}
 }
 
-/* Values of keys [j, end), up to LANES_KEYS of them, of key head c. */
-static void NAME(lanes_value_rows)(
-	const struct NAME(lanes) * lanes, int c, int64_t j, int64_t end, struct NAME(ask) * ask)
-{
-	const int64_t Dv = lanes->Dv;
-	const REAL *p = lanes->p + (c * CPA_KEY_BLOCK + j) * WIDE;
-	REAL *sum = lanes->sum + c * Dv * WIDE;
-	int64_t step;
-	const REAL *v = NAME(lanes_rows)(lanes, &lanes->v, c, j, end - j, Dv, &step);
+/* ---- values ---- */
 
-	if (end - j == NAME(LANES_KEYS)) {
-		(lanes->v.dtype == DTYPE ? NAME(whole_values) : NAME(half_values))(
-			v, step, p, Dv, sum, ask);
+/* Values of some keys to be added up, of one key head. */
+struct NAME(turn) {
+	const REAL *v; /* rows `step` apart */
+	int64_t step, nkeys;
+	const REAL *p; /* [key][lane] */
+	REAL *sum; /* [part][PART][WIDE], of the keys before */
+	bool first; /* there were none */
+	bool last; /* goes to o, which has `left` features more and shrinks */
+	REAL *o; /* [feature][lane] */
+	const REAL *shrink; /* [lane] */
+	int64_t left;
+	int size; /* bytes of a number where it lies */
+	struct NAME(ask) *ask;
+};
+
+/* nparts of the features, all keys. */
+CPA_INLINE void NAME(lanes_value_tile)(const int nparts, const struct NAME(turn) * turn)
+{
+	const int nbytes = nparts * PART * (int)sizeof(REAL), nasks = nbytes < 64 ? 1 : nbytes / 64;
+	const int64_t step = turn->step, nkeys = turn->nkeys,
+		      rare = nparts * PART * turn->size < 64
+		? 64 / (nparts * PART * turn->size) - 1
+		: 0;
+	const REAL *v = turn->v, *p = turn->p;
+	struct NAME(ask) next = *turn->ask;
+	VECTOR sum[NAME(LANES_PARTS)][PART];
+
+	UNROLL
+	for (int e = 0; e < nparts; e++)
+		UNROLL
+	for (int g = 0; g < PART; g++)
+		sum[e][g] = turn->first ? (VECTOR){0} : AT_CONST(turn->sum + (e * PART + g) * WIDE);
+	NO_UNROLL
+	for (int64_t j = 0; j < nkeys; j++, v += step, p += WIDE) {
+		VECTOR weight[PART];
+
+		if (!(j & rare))
+			UNROLL
+		for (int i = 0; i < nasks; i++)
+			NAME(ask)(&next);
+		UNROLL
+		for (int g = 0; g < PART; g++)
+			weight[g] = NAME(one_of_part)(AT_CONST(p), g);
+		UNROLL
+		for (int e = 0; e < nparts; e++) {
+			VECTOR value = NAME(part)(v + e * PART);
+
+			UNROLL
+			for (int g = 0; g < PART; g++)
+				sum[e][g] = NAME(fma)(value, weight[g], sum[e][g]);
+		}
+	}
+	*turn->ask = next;
+	if (!turn->last) {
+		UNROLL
+		for (int e = 0; e < nparts; e++)
+			UNROLL
+		for (int g = 0; g < PART; g++)
+			AT(turn->sum + (e * PART + g) * WIDE) = sum[e][g];
 		return;
 	}
-	for (; j < end; j++, v += step, p += WIDE)
-		NAME(one_values)(v, step, p, Dv, sum, ask);
+	UNROLL
+	for (int e = 0; e < nparts; e++) {
+		REAL *o = turn->o + e * PART * WIDE;
+
+		NAME(turn_parts)(sum[e]);
+		UNROLL
+		for (int g = 0; g < PART; g++)
+			if (nparts > 1 || g < turn->left)
+				AT(o + g * WIDE) = NAME(fma)(
+					AT_CONST(turn->shrink), AT(o + g * WIDE), sum[e][g]);
+	}
 }
 
+/* As many features as fill tiles; the turn is left what comes after.  Only single parts may be
+ * more than there is. */
+#define LANES_TILES(name, count)                                                                 \
+	static __attribute__((noinline)) void NAME(name##_values)(struct NAME(turn) * turn)      \
+	{                                                                                        \
+		NO_UNROLL                                                                        \
+		for (; turn->left >= ((count) > 1 ? (count)*PART : 1);                           \
+			turn->left -= (count)*PART) {                                            \
+			NAME(lanes_value_tile)(count, turn);                                     \
+			turn->v += (count)*PART;                                                 \
+			turn->sum += (count)*PART * WIDE;                                        \
+			turn->o += (count)*PART * WIDE;                                          \
+		}                                                                                \
+	}
+LANES_TILES(whole, NAME(LANES_PARTS))
+LANES_TILES(half, NAME(LANES_PARTS) / 2)
+LANES_TILES(one, 1)
+#undef LANES_TILES
+
+/* Values of the block for key heads [first, end), added to o. */
 static void NAME(lanes_values)(const struct NAME(lanes) * lanes, int first, int end)
 {
-	enum { KEYS = NAME(LANES_KEYS) };
-	const int64_t nbytes = lanes->Dv * (int64_t)cpa_dtype_nbytes(lanes->v.dtype);
+	enum { TURN = NAME(LANES_TURN) };
+	const int64_t size = (int64_t)cpa_dtype_nbytes(lanes->v.dtype), Dv = lanes->Dv;
 	struct NAME(few_array) after = lanes->k;
 
+	/* The next block is likely to follow this one. */
 	after.at += lanes->nkeys * after.token;
-	for (int64_t j = 0; j < lanes->nkeys; j += NAME(LANES_TURN)) {
-		int64_t stop = j + NAME(LANES_TURN) < lanes->nkeys ? j + NAME(LANES_TURN)
-								   : lanes->nkeys;
-		struct NAME(ask) ask = NAME(ask_tile)(
-			lanes, &lanes->v, &after, j, NAME(LANES_TURN), first, nbytes);
+	for (int64_t j = 0; j < lanes->nkeys; j += TURN) {
+		struct NAME(ask) ask = NAME(ask_turn)(
+			lanes, &lanes->v, &after, j, TURN, first, Dv * size);
+		struct NAME(turn) turn = {
+			.nkeys = j + TURN < lanes->nkeys ? TURN : lanes->nkeys - j,
+			.first = j == 0,
+			.last = j + TURN >= lanes->nkeys,
+			.size = (int)size,
+			.ask = &ask};
 
-		for (int c = first; c < end; c++)
-			for (int64_t i = j; i < stop; i += KEYS)
-				NAME(lanes_value_rows)
-		(lanes, c, i, i + KEYS < stop ? i + KEYS : stop, &ask);
+		for (int c = first; c < end; c++) {
+			turn.v = NAME(lanes_rows)(
+				lanes, &lanes->v, c, j, turn.nkeys, Dv, &turn.step);
+			turn.left = Dv;
+			turn.p = lanes->p + (c * CPA_KEY_BLOCK + j) * WIDE;
+			turn.sum = lanes->sum + c * NAME(lanes_round)(Dv) * WIDE;
+			turn.o = lanes->state.o + c * Dv * WIDE;
+			turn.shrink = lanes->shrink + c * WIDE;
+			NAME(whole_values)(&turn);
+			NAME(half_values)(&turn);
+			NAME(one_values)(&turn);
+		}
 	}
 }

@@ -23,6 +23,8 @@ PLAIN_TRANSPOSE(f64, double, f64, BYTES / 8)
 
 PLAIN_TOTALS(f32, f32, BYTES / 4)
 PLAIN_TOTALS(f64, f64, BYTES / 8)
+PLAIN_PARTS(f32, float, f32)
+PLAIN_PARTS(f64, double, f64)
 NO_STREAM(f32, float, f32)
 NO_STREAM(f64, double, f64)
 
@@ -31,6 +33,7 @@ NO_STREAM(f64, double, f64)
 #define VECTOR f32
 #define WIDE (BYTES / 4)
 #define INTS i32
+#define PART 1
 #define ROWS PLAIN_ROWS
 #define COLUMNS PLAIN_COLUMNS
 #define DTYPE CPA_DTYPE_FP32
@@ -43,6 +46,7 @@ NO_STREAM(f64, double, f64)
 #define VECTOR f64
 #define WIDE (BYTES / 8)
 #define INTS i64
+#define PART 1
 #define ROWS PLAIN_ROWS
 #define COLUMNS PLAIN_COLUMNS
 #define DTYPE CPA_DTYPE_FP64

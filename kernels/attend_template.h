@@ -14,6 +14,11 @@
  *   NAME(log)(x)                  natural log of x >= 1, or 0, of which nothing is asked
  *   NAME(stream)(to, x), NAME(stream_end)()   stores past the caches, of whole lines
  *   NAME(transpose)(rows)         WIDE vectors of WIDE numbers, in place
+ *   PART                          numbers that one load brings to all parts of a vector, so many
+ *                                 lanes each: of 16 bytes, or 1
+ *   NAME(part)(x)                 such a load
+ *   NAME(one_of_part)(x, g)       number g of each part, to all of the part; g is a constant
+ *   NAME(turn_parts)(rows)        PART vectors, the parts of which are transposed, in place
  *   DTYPE, REAL_MAX
  *
  * Scores are computed transposed, S^T = K Q^T and O^T = V^T P^T: lanes are query rows.  One
@@ -329,6 +334,7 @@ static const struct cpa_attend_type NAME(type) = {
 #undef NAME
 #undef VECTOR
 #undef WIDE
+#undef PART
 #undef INTS
 #undef ROWS
 #undef COLUMNS

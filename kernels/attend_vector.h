@@ -168,6 +168,23 @@ enum { CPA_COPY_AHEAD = 8 };
 		return sum;                                                                      \
 	}
 
+/* Parts (attend_template.h) of one number; compilers make broadcasts of more from memory only
+ * with instructions by name. */
+#define PLAIN_PARTS(name, REAL, VECTOR)                                                          \
+	CPA_INLINE VECTOR name##_part(const REAL *x)                                             \
+	{                                                                                        \
+		return name##_broadcast(x);                                                      \
+	}                                                                                        \
+	CPA_INLINE VECTOR name##_one_of_part(VECTOR x, const int g)                              \
+	{                                                                                        \
+		(void)g;                                                                         \
+		return x;                                                                        \
+	}                                                                                        \
+	CPA_INLINE void name##_turn_parts(VECTOR *rows)                                          \
+	{                                                                                        \
+		(void)rows;                                                                      \
+	}
+
 /* Vectors that are not whole lines are stored as usual. */
 #define NO_STREAM(name, REAL, VECTOR)                                                            \
 	CPA_INLINE void name##_stream(REAL *to, VECTOR x)                                        \
