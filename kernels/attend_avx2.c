@@ -152,7 +152,7 @@ CPA_INLINE f32 f32_part(const float *x)
 
 CPA_INLINE f32 f32_one_of_part(f32 x, const int g)
 {
-	return (f32)(g == 0	  ? _mm256_permute_ps((__m256)x, 0x00)
+	return (f32)(g == 0	 ? _mm256_permute_ps((__m256)x, 0x00)
 			: g == 1 ? _mm256_permute_ps((__m256)x, 0x55)
 			: g == 2 ? _mm256_permute_ps((__m256)x, 0xaa)
 				 : _mm256_permute_ps((__m256)x, 0xff));

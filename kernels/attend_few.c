@@ -19,8 +19,8 @@ const struct cpa_attend_type *cpa_attend_few_type(
 	int64_t rows = attend->nq * least(g, nheads);
 
 	for (int i = 0; i < 2; i++)
-		if (rows <= type->few_rows[i])
-			return type->few[i]->takes(attend) ? type->few[i] : type;
+		if (type->few[i] && type->few[i]->takes(attend, rows))
+			return type->few[i];
 	return type;
 }
 
@@ -38,7 +38,8 @@ static struct cpa_range heads_of(const struct cpa_attend *attend, int64_t kv)
 
 /* Key heads of a unit at most: as many as fit, unless units for threads to share would be few
  * even with their keys cut. */
-static int64_t heads_together(const struct cpa_attend *attend, int together)
+static int64_t heads_together(
+	const struct cpa_attend *attend, const struct cpa_attend_type *type)
 {
 	int64_t g = attend->problem->Hq / attend->problem->Hkv, rows = attend->nq * g;
 	int64_t nb = attend->batches.end - attend->batches.start;
@@ -51,7 +52,8 @@ static int64_t heads_together(const struct cpa_attend *attend, int together)
 			(double)(attend->problem->D + attend->problem->Dv) <
 		CPA_PARALLEL_FROM)
 		nunits = 1;
-	most = least((kv.end - kv.start) / nunits, together / rows);
+	most = least((kv.end - kv.start) / nunits,
+		type->together / (rows > type->lanes ? rows : type->lanes));
 	return most > 1 ? most : 1;
 }
 
@@ -60,7 +62,7 @@ int64_t cpa_attend_cut_few(const struct cpa_attend_call *call, const struct cpa_
 {
 	const struct cpa_attend *attend = call->attend;
 	int64_t nb = attend->batches.end - attend->batches.start, n = 0;
-	int64_t most = heads_together(attend, type->together);
+	int64_t most = heads_together(attend, type);
 	struct cpa_range kv = cpa_heads_kv(
 		attend->heads, attend->problem->Hq / attend->problem->Hkv);
 

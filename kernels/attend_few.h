@@ -16,6 +16,8 @@ enum {
 	NAME(FEW_FOUR) = WIDE < 4 ? 2 : 4, /* rows that meet a vector while it is in a register */
 	NAME(FEW_GROUP) = WIDE < 16 ? NAME(FEW_FOUR) : 8, /* likewise, where there are as many */
 	NAME(FEW_SUMS) = NAME(FEW_REGISTERS) / 2, /* of values */
+	NAME(FEW_TOGETHER) = 32, /* rows of a unit; what is at work stays in the first cache */
+	NAME(FEW_LEAST) = 16 / sizeof(REAL), /* rows of a key head, never taken as lanes */
 	NAME(FEW_AHEAD) = 16384, /* bytes; what is wanted then is asked for */
 	NAME(FEW_TURN) = 8192 /* bytes of tokens that are taken from one key head before the next */
 };
@@ -62,11 +64,31 @@ static bool NAME(few_reads)(enum cpa_dtype dtype)
 		(HALVES && (dtype == CPA_DTYPE_BF16 || dtype == CPA_DTYPE_FP16));
 }
 
-static bool NAME(few_takes)(const struct cpa_attend *attend)
+/* More rows of a key head are better taken as lanes, but not in short vectors.  Numbers of 16
+ * bits have to be widened for that, which pays later; and so does it where one unit has all key
+ * heads and reads memory from one end to the other. */
+static int64_t NAME(few_most)(const struct cpa_attend *attend, int64_t rows)
+{
+	const bool widens = attend->k.dtype != DTYPE || attend->v.dtype != DTYPE;
+	struct cpa_range kv = cpa_heads_kv(
+		attend->heads, attend->problem->Hq / attend->problem->Hkv);
+
+	if (WIDE < 8)
+		return WIDE;
+	if (widens)
+		return WIDE / 4 * 3;
+	return NAME(FEW_GROUP) > NAME(FEW_FOUR) &&
+			rows * (kv.end - kv.start) <= NAME(FEW_TOGETHER)
+		? NAME(FEW_GROUP)
+		: NAME(FEW_LEAST);
+}
+
+static bool NAME(few_takes)(const struct cpa_attend *attend, int64_t rows)
 {
 	const struct cpa_problem *problem = attend->problem;
 
-	return problem->D >= 4 * WIDE && problem->Dv >= 4 * WIDE && /* or the other way */
+	return rows <= NAME(few_most)(attend, rows) && problem->D >= 4 * WIDE &&
+		problem->Dv >= 4 * WIDE && /* or the other way */
 		NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
 }
 
@@ -443,9 +465,9 @@ static void NAME(few_finish)(const struct cpa_attend_unit *unit, char *memory, c
 }
 
 static const struct cpa_attend_type NAME(few_type) = {
-	.lanes = WIDE,
+	.lanes = 1,
 	.takes = NAME(few_takes),
-	.together = 32, /* what is at work stays in the first cache */
+	.together = NAME(FEW_TOGETHER),
 	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(few_space_nbytes),
 	.state_nbytes = NAME(few_state_nbytes),

@@ -1,18 +1,23 @@
 /*
- * attend_lanes.h - attention of about as many rows to each key head as a vector has lanes:
+ * attend_lanes.h - attention of up to as many rows to each key head as a vector has lanes:
  * decoding of some tokens, or of large groups.  Part of attend_template.h.
  *
  * Rows are lanes, as in the kernel of many rows, but keys are few at a time and lie where they
- * are: a tile is LANES_KEYS keys of one key head, then of the next one beside it.  Meanwhile the
- * next tile of all key heads is fetched, in the order of memory.  Multiplications take longest.
+ * are: a turn of keys of one key head, then of the next one beside it.  Meanwhile the next turn
+ * of all key heads is fetched, in the order of memory.  Multiplications take longest.
  */
 
 enum {
 	NAME(LANES_PARTS) = NAME(FEW_SUMS) / PART, /* of features, whose sums are registers */
-	NAME(LANES_KEYS) = NAME(LANES_PARTS) < 8 ? NAME(LANES_PARTS) : 8, /* of a tile of scores */
-	NAME(LANES_TURN) = 48, /* keys that are taken of one key head before the next */
-	NAME(LANES_FROM) = WIDE < 8 ? WIDE + 1
-				    : WIDE / 4 * 3 + 1, /* rows; fewer leave lanes empty */
+	NAME(LANES_KEYS) = NAME(LANES_PARTS) < 8 ? NAME(LANES_PARTS)
+						 : 8, /* of a tile of scores */
+	/* Keys that are taken of one key head before the next: for long rows fewer, so that they
+	 * and those asked for stay in the second cache. */
+	NAME(LANES_TURN) = NAME(FEW_REGISTERS) == 32 ? 48 : 16,
+	NAME(LANES_TURN_LEAST) = 16,
+	NAME(LANES_TURN_BYTES) = 3 << 16,
+	NAME(LANES_FROM) = NAME(FEW_LEAST) + 1, /* rows of a key head at least */
+	NAME(LANES_HEADS) = 8, /* of a unit at most */
 };
 
 /* A unit at work; each of its key heads has WIDE lanes, of which those past row n repeat it. */
@@ -41,9 +46,10 @@ struct NAME(ask) {
 	int64_t left, run, gap;
 };
 
-static bool NAME(lanes_takes)(const struct cpa_attend *attend)
+static bool NAME(lanes_takes)(const struct cpa_attend *attend, int64_t rows)
 {
-	return NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
+	return rows > NAME(few_most)(attend, rows) && rows <= WIDE &&
+		NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
 }
 
 /* Up to whole parts. */
@@ -56,7 +62,9 @@ static int64_t NAME(lanes_round)(int64_t n)
  * first and the last key head there may only be some. */
 static int NAME(lanes_heads)(int nrows)
 {
-	return nrows / NAME(LANES_FROM) > 2 ? nrows / NAME(LANES_FROM) : nrows < 2 ? 1 : 2;
+	const int most = nrows / NAME(LANES_FROM);
+
+	return most > NAME(LANES_HEADS) ? NAME(LANES_HEADS) : most > 2 ? most : nrows < 2 ? 1 : 2;
 }
 
 static size_t NAME(lanes_state_nbytes)(const struct cpa_problem *problem, int nrows)
@@ -257,7 +265,7 @@ static void NAME(lanes_finish)(const struct cpa_attend_unit *unit, char *memory,
 static const struct cpa_attend_type NAME(lanes_type) = {
 	.lanes = WIDE,
 	.takes = NAME(lanes_takes),
-	.together = 8 * WIDE,
+	.together = NAME(LANES_HEADS) * WIDE,
 	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(lanes_space_nbytes),
 	.state_nbytes = NAME(lanes_state_nbytes),

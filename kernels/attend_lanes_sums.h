@@ -8,6 +8,17 @@
  * the vectors g < PART holds row l PART + g and feature f; turn_parts() swaps f and g.
  */
 
+/* Keys of a turn, rows of nbytes each. */
+static int64_t NAME(lanes_turn)(const struct NAME(few_array) * array, int64_t nbytes)
+{
+	const int64_t n = NAME(LANES_TURN_BYTES) / (nbytes * array->together) /
+		NAME(LANES_TURN_LEAST) * NAME(LANES_TURN_LEAST);
+
+	return n < NAME(LANES_TURN_LEAST) ? NAME(LANES_TURN_LEAST)
+		: n < NAME(LANES_TURN)	  ? n
+					  : NAME(LANES_TURN);
+}
+
 /* What is read after the `turn` keys from key j on, of key heads from `first` on, as far as they
  * lie together: their next turn, or the next key heads, or what comes after. */
 static struct NAME(ask) NAME(ask_turn)(const struct NAME(lanes) * lanes,
@@ -15,20 +26,17 @@ static struct NAME(ask) NAME(ask_turn)(const struct NAME(lanes) * lanes,
 	int64_t turn, int first, int64_t nbytes)
 {
 	const int64_t next = j + turn < lanes->nkeys ? j + turn : 0;
-	const bool heads = !next && first + array->together < lanes->nheads;
-	const struct NAME(few_array) *of = next || heads ? array : after;
+	const int c = next				  ? first
+		: first + array->together < lanes->nheads ? first + array->together
+							  : 0;
+	const struct NAME(few_array) *of = next || c ? array : after;
 	int64_t run = (array->together - 1) * of->head + nbytes, gap = of->token - run;
 
 	if (gap <= 0) { /* one run, which spares processors some guesses */
 		run = turn * of->token;
 		gap = 0;
 	}
-	return (struct NAME(ask)){
-		.at = of->at + next * of->token +
-			(next	       ? first
-					: heads ? first + array->together
-						: 0) *
-				of->head,
+	return (struct NAME(ask)){.at = of->at + next * of->token + c * of->head,
 		.left = run,
 		.run = run,
 		.gap = gap};
@@ -212,13 +220,13 @@ static void NAME(lanes_score_turn)(const struct NAME(lanes) * lanes, int c, int6
  * [head][lane] where all rows see all of it, or NULL. */
 static void NAME(lanes_scores)(const struct NAME(lanes) * lanes, int first, int end, REAL *max)
 {
-	enum { TURN = NAME(LANES_TURN) };
-	const int64_t nbytes = lanes->D * (int64_t)cpa_dtype_nbytes(lanes->k.dtype);
+	const int64_t nbytes = lanes->D * (int64_t)cpa_dtype_nbytes(lanes->k.dtype),
+		      turn = NAME(lanes_turn)(&lanes->k, nbytes);
 
-	for (int64_t j = 0; j < lanes->nkeys; j += TURN) {
-		int64_t stop = j + TURN < lanes->nkeys ? j + TURN : lanes->nkeys;
+	for (int64_t j = 0; j < lanes->nkeys; j += turn) {
+		int64_t stop = j + turn < lanes->nkeys ? j + turn : lanes->nkeys;
 		struct NAME(ask)
-			ask = NAME(ask_turn)(lanes, &lanes->k, &lanes->v, j, TURN, first, nbytes);
+			ask = NAME(ask_turn)(lanes, &lanes->k, &lanes->v, j, turn, first, nbytes);
 
 		for (int c = first; c < end; c++)
 			NAME(lanes_score_turn)(lanes, c, j, stop, max, &ask);
@@ -239,13 +247,14 @@ struct NAME(turn) {
 	const REAL *shrink; /* [lane] */
 	int64_t left;
 	int size; /* bytes of a number where it lies */
-	struct NAME(ask) *ask;
+	struct NAME(ask) * ask;
 };
 
 /* nparts of the features, all keys. */
 CPA_INLINE void NAME(lanes_value_tile)(const int nparts, const struct NAME(turn) * turn)
 {
-	const int nbytes = nparts * PART * (int)sizeof(REAL), nasks = nbytes < 64 ? 1 : nbytes / 64;
+	const int nbytes = nparts * PART * (int)sizeof(REAL),
+		  nasks = nbytes < 64 ? 1 : nbytes / 64;
 	const int64_t step = turn->step, nkeys = turn->nkeys,
 		      rare = nparts * PART * turn->size < 64
 		? 64 / (nparts * PART * turn->size) - 1
@@ -258,7 +267,8 @@ CPA_INLINE void NAME(lanes_value_tile)(const int nparts, const struct NAME(turn)
 	for (int e = 0; e < nparts; e++)
 		UNROLL
 	for (int g = 0; g < PART; g++)
-		sum[e][g] = turn->first ? (VECTOR){0} : AT_CONST(turn->sum + (e * PART + g) * WIDE);
+		sum[e][g] = turn->first ? (VECTOR){0}
+					: AT_CONST(turn->sum + (e * PART + g) * WIDE);
 	NO_UNROLL
 	for (int64_t j = 0; j < nkeys; j++, v += step, p += WIDE) {
 		VECTOR weight[PART];
@@ -323,21 +333,21 @@ LANES_TILES(one, 1)
 /* Values of the block for key heads [first, end), added to o. */
 static void NAME(lanes_values)(const struct NAME(lanes) * lanes, int first, int end)
 {
-	enum { TURN = NAME(LANES_TURN) };
-	const int64_t size = (int64_t)cpa_dtype_nbytes(lanes->v.dtype), Dv = lanes->Dv;
+	const int64_t size = (int64_t)cpa_dtype_nbytes(lanes->v.dtype), Dv = lanes->Dv,
+		      most = NAME(lanes_turn)(&lanes->v, Dv * size);
 	struct NAME(few_array) after = lanes->k;
 
 	/* The next block is likely to follow this one. */
 	after.at += lanes->nkeys * after.token;
-	for (int64_t j = 0; j < lanes->nkeys; j += TURN) {
-		struct NAME(ask) ask = NAME(ask_turn)(
-			lanes, &lanes->v, &after, j, TURN, first, Dv * size);
-		struct NAME(turn) turn = {
-			.nkeys = j + TURN < lanes->nkeys ? TURN : lanes->nkeys - j,
-			.first = j == 0,
-			.last = j + TURN >= lanes->nkeys,
-			.size = (int)size,
-			.ask = &ask};
+	for (int64_t j = 0; j < lanes->nkeys; j += most) {
+		struct NAME(ask)
+			ask = NAME(ask_turn)(lanes, &lanes->v, &after, j, most, first, Dv * size);
+		struct NAME(turn)
+			turn = {.nkeys = j + most < lanes->nkeys ? most : lanes->nkeys - j,
+				.first = j == 0,
+				.last = j + most >= lanes->nkeys,
+				.size = (int)size,
+				.ask = &ask};
 
 		for (int c = first; c < end; c++) {
 			turn.v = NAME(lanes_rows)(

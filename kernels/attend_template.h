@@ -314,7 +314,6 @@ static void NAME(exp2_test)(REAL *x, int64_t n)
 static const struct cpa_attend_type NAME(type) = {
 	.lanes = PANEL,
 	.few = {&NAME(few_type), &NAME(lanes_type)},
-	.few_rows = {NAME(LANES_FROM) - 1, WIDE},
 	.chain_key = (3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK,
 	.space_nbytes = NAME(space_nbytes),
 	.state_nbytes = NAME(state_nbytes),

@@ -138,13 +138,11 @@ CPA_INLINE size_t cpa_lay_parts(const struct cpa_part *parts, size_t n, size_t s
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
 	int least; /* rows of a key head; fewer are left to the kernel of fp32 */
-	/* What is better for up to few_rows[0] rows of each key head, and for more up to few_rows[1], if
-	 * it takes the call; 0: nothing. */
+	/* What is better for few rows of each key head, if it takes the call. */
 	const struct cpa_attend_type *few[2];
-	int few_rows[2];
-	/* Of such a type, whose units may have several key heads with so many rows together; NULL and
-	 * 0 for others. */
-	bool (*takes)(const struct cpa_attend *attend);
+	/* Of such a type, whose units may have several key heads with so many rows together, those of
+	 * a key head counting for `lanes` at least; NULL and 0 for others. */
+	bool (*takes)(const struct cpa_attend *attend, int64_t rows);
 	int together;
 	double chain_key; /* additions of a row per key, see cpa_cpu_arithmetic() */
 	/* Bytes of scratch for one thread, and of the state of one unit, with so many rows in all. */
