@@ -185,6 +185,24 @@ static void rows_that_fill_about_a_vector_are_right(void **state)
 	}
 }
 
+/* Lengths that are no multiple of what one load brings, over several blocks of keys, where the sums
+ * of key heads lie side by side and shrink. */
+static void rows_of_odd_lengths_keep_to_their_key_head(void **state)
+{
+	static const int rows[] = {3, 6, 8, 13, 16};
+
+	(void)state;
+	for (int i = 0; i < 40; i++) {
+		struct attend_case test;
+
+		make(&test, (enum cpa_dtype)(i % 4), rows[i % 5], 395 + i * 3, 3, 3, 13 + i,
+			53 - i);
+		test.layout = i / 4 % 3;
+		test.behind = i & 1;
+		finish(&test);
+	}
+}
+
 /* Heads of a group, and some of them, over so few tokens that a unit goes from head to head. */
 static void heads_that_share_lanes_keep_their_own_mask(void **state)
 {
@@ -269,6 +287,7 @@ int main(void)
 		cmocka_unit_test(every_number_of_rows_and_keys_is_right),
 		cmocka_unit_test(few_rows_over_many_keys_are_right),
 		cmocka_unit_test(few_rows_of_several_key_heads_are_right),
+		cmocka_unit_test(rows_of_odd_lengths_keep_to_their_key_head),
 		cmocka_unit_test(rows_that_fill_about_a_vector_are_right),
 		cmocka_unit_test(heads_that_share_lanes_keep_their_own_mask),
 		cmocka_unit_test(rows_that_are_copied_are_right),
