@@ -89,13 +89,15 @@ static char *results_of(const char *name)
 	return text;
 }
 
-/* The numbers after a key, one by one, to a hundredth. */
+/* The numbers after a key, one by one, to a factor of 2: the limit of a soft ratio counts the
+ * error of a run of one rank, which each process makes for its own rows, and fewer rows may be
+ * computed by another kernel and rounded otherwise. */
 static void assert_near(const char *a, const char *b, const char *key)
 {
 	while ((a = strstr(a, key)) && (b = strstr(b, key))) {
 		double x = strtod(a += strlen(key), NULL), y = strtod(b += strlen(key), NULL);
 
-		if (fabs(x - y) > 0.01 * fabs(x))
+		if (!(x <= 2 * y && y <= 2 * x))
 			fail_msg("%s%g in one process, %g in several", key, x, y);
 	}
 }
