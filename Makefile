@@ -126,6 +126,7 @@ CFLAGS_kernels/move_generic := -ffp-contract=off
 CFLAGS_kernels/move_avx2 := -ffp-contract=off
 CFLAGS_kernels/move_avx512 := -ffp-contract=off
 # Scores must be rounded before their maximum is taken from them.
+CFLAGS_kernels/attend_avx512_bf16 := -ffp-contract=off
 CFLAGS_kernels/attend_amx := -ffp-contract=off
 CFLAGS_kernels/attend_amx_software := -ffp-contract=off
 CFLAGS_harness/recording_hdf5 := -DCPA_HAVE_HDF5=$(HAVE_HDF5) $(HDF5_CFLAGS)
@@ -433,7 +434,7 @@ help:
 #:               problems, and check-faults (takes long)
 #: check-faults  every fault, planted FAULT_TRIALS=4 times: seen, found, named?
 #: bench         how fast this build is, beside the limits of this machine, row by row (ROWS=peak,rules
-#:               picks some: peak amx rules decoding moves sets process mpi)
+#:               picks some: peak bf16 rules decoding moves sets process mpi)
 #: bench-verify  how long verification takes
 #: bench-copies  merges, copies and poison of the cpu device against what this machine copies
 #: compare       beside PyTorch, which it installs into build/compare-venv (COMPARE_ROUNDS=12 PIP_TORCH=torch)

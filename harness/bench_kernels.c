@@ -145,12 +145,6 @@ static double larger(double a, double b)
 	return a > b ? a : b;
 }
 
-/* A set of cpa_peak_fma(), or "tiles". */
-static double limit_now(const char *set, int nthreads)
-{
-	return strcmp(set, "tiles") ? cpa_peak_fma(set, nthreads) : cpa_peak_tiles(nthreads);
-}
-
 /* Best flop/s of each work, and of the limit, all taking turns. */
 static double measure(struct work *works, int n, const char *set, int nthreads, double *rates)
 {
@@ -162,7 +156,7 @@ static double measure(struct work *works, int n, const char *set, int nthreads, 
 		seconds(&works[i]);
 	}
 	for (int r = 0; r < REPEATS; r++) {
-		peak = larger(peak, limit_now(set, nthreads));
+		peak = larger(peak, cpa_peak_fma(set, nthreads));
 		for (int i = 0; i < n; i++)
 			rates[i] = larger(rates[i], flop(&works[i].shape) / seconds(&works[i]));
 	}
@@ -340,22 +334,7 @@ static void bench_decode(void)
 	}
 }
 
-/* Of the processor, and in use. */
-static bool uses_tiles(void)
-{
-	char kernels[800];
-
-	cpa_cpu_describe(kernels, sizeof kernels);
-	if (cpa_cpu_lacks_tiles())
-		printf("no AMX on this machine: %s\n", cpa_cpu_lacks_tiles());
-	else if (strncmp(kernels, "kernels amx,", 12))
-		printf("not measured: CPATTN_CPU picks other kernels\n");
-	else
-		return true;
-	return false;
-}
-
-static void bench_tiles(void)
+static void bench_bf16(void)
 {
 	static const struct shape shapes[] = {
 		{512, 4608, 4, 4, 128, CPA_DTYPE_BF16, false},
@@ -367,16 +346,21 @@ static void bench_tiles(void)
 	struct work works[N];
 	double rates[N];
 
-	printf("\n# bf16 with AMX, D 128, share of the same-run tile rate\n");
-	if (!uses_tiles())
+	const char *set = cpa_cpu_bf16_set();
+
+	printf("\n# bf16 as it is, D 128, share of the same-run rate of its instructions\n");
+	if (!set) {
+		printf("not measured: kernels in use widen bf16, and AMX: %s\n",
+			cpa_cpu_lacks_tiles() ? cpa_cpu_lacks_tiles() : "is not asked for");
 		return;
+	}
 	printf("# threads    Sq   Skv    H    D causal     GF/s  share\n");
 	for (int i = 0; i < N; i++)
 		work_make(&works[i], shapes[i]);
 	for (int n = 1; n <= most_threads(); n++) {
-		double peak = measure(works, N, "tiles", n, rates);
+		double peak = measure(works, N, set, n, rates);
 
-		printf("%9d %36s %6.1f  1\n", n, "limit", peak / 1e9);
+		printf("%9d %36s %6.1f  1\n", n, set, peak / 1e9);
 		for (int i = 0; i < N; i++)
 			printf("%9d %5d %5d %4d %4d %6s %8.1f  %.3f\n", n, (int)shapes[i].Sq,
 				(int)shapes[i].Skv, (int)shapes[i].Hq, (int)shapes[i].D,
@@ -396,7 +380,7 @@ static const struct {
 	{"causal", bench_causal, false},
 	{"dtypes", bench_dtypes, false},
 	{"decode", bench_decode, false},
-	{"tiles", bench_tiles, true},
+	{"bf16", bench_bf16, true},
 };
 
 enum { NPARTS = sizeof parts / sizeof parts[0] };

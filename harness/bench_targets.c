@@ -103,7 +103,7 @@ static double share(const struct cpa_kernel_time *time)
 static const char *why_not(int threads)
 {
 	double one = 0, two = 0;
-	const char *set = cpa_limit_set();
+	const char *set = cpa_limit_set(CPA_DTYPE_FP32);
 	if (threads == 1)
 		return NULL;
 	if (cpa_threads_most() < 2)
@@ -130,7 +130,7 @@ static void share_of_peak(struct cpa_device *device)
 		for (int i = 0; i < 4; i++) {
 			char name[80];
 			snprintf(name, sizeof name,
-				"fp32, of the %s peak, S %d, D %d, %d thread%s", cpa_limit_set(),
+				"fp32, of the %s peak, S %d, D %d, %d thread%s", cpa_limit_set(CPA_DTYPE_FP32),
 				i < 2 ? 1024 : 4608, i % 2 ? 64 : 128, threads,
 				threads == 1 ? "" : "s");
 			print_row(name, why ? NAN : share(&list.at[i]), i % 2 ? 0.80 : 0.84,
@@ -140,22 +140,23 @@ static void share_of_peak(struct cpa_device *device)
 	}
 }
 
-static void amx(struct cpa_device *device)
+/* bf16 as it is, in shares of what its instructions do in registers. */
+static void bf16(struct cpa_device *device)
 {
+	const char *set = cpa_cpu_bf16_set(), *amx = "bf16, D 128, of the tile rate, 1 thread";
+	bool tiles = set && !strcmp(set, "amx");
 	struct cpa_problem p = shape(1024, 1024, 4, 128);
-	double peak = cpa_peak_fma("amx", 1);
 	struct cpa_kernel_list list = begin(device, 1);
-	const char *name = "bf16, D 128, of the tile rate, 1 thread";
 	p.dtype = CPA_DTYPE_BF16;
-	if (peak <= 0) {
-		print_row(name, NAN, 0.35, 0.60, false, "cannot tell: no AMX");
-		return;
+	if (!tiles)
+		print_row(amx, NAN, 0.35, 0.60, false,
+			cpa_cpu_lacks_tiles() ? "cannot tell: no AMX" : "cannot tell: AMX is not used");
+	if (set) {
+		add(&list, CPA_KERNEL_ATTEND, CPA_KERNEL_LIMIT_FLOP, &p);
+		must(cpa_kernel_list_run(&list, &error));
+		print_row(tiles ? amx : "bf16, D 128, of the rate of pairs, 1 thread",
+			share(&list.at[0]), 0.35, 0.60, false, "");
 	}
-	add(&list, CPA_KERNEL_ATTEND, CPA_KERNEL_LIMIT_FLOP, &p);
-	must(cpa_kernel_list_run(&list, &error));
-	for (int i = 0; i < 4; i++)
-		peak = fmax(peak, cpa_peak_fma("amx", 1));
-	print_row(name, cpa_kernel_time_rate(&list.at[0]) / peak, 0.35, 0.60, false, "");
 	cpa_kernel_list_fini(&list);
 }
 
@@ -219,7 +220,7 @@ static void decoding(struct cpa_device *device)
 	}
 	must(cpa_kernel_list_run(&list, &error));
 	for (int i = 0; i < 4; i++)
-		peak = fmax(peak, cpa_peak_fma(cpa_limit_set(), 1));
+		peak = fmax(peak, cpa_peak_fma(cpa_limit_set(CPA_DTYPE_FP32), 1));
 	for (int i = 0; i < N; i++) {
 		const struct cpa_kernel *k = &list.at[i].kernel;
 		double most = peak / k->flop * k->bytes / list.at[i].limit;
@@ -392,7 +393,7 @@ static const struct {
 	const char *name;
 	void (*measure)(struct cpa_device *device);
 	void (*start)(const char *cpattn);
-} parts[] = {{"peak", share_of_peak, NULL}, {"amx", amx, NULL}, {"rules", efficiency, NULL},
+} parts[] = {{"peak", share_of_peak, NULL}, {"bf16", bf16, NULL}, {"rules", efficiency, NULL},
 	{"decoding", decoding, NULL}, {"moves", moves, NULL}, {"sets", NULL, lesser_sets},
 	{"process", in_one_process, NULL}, {"mpi", NULL, over_mpi}};
 enum { NPARTS = sizeof parts / sizeof parts[0] };

@@ -109,9 +109,9 @@ static int find_space(struct spaces *s, size_t nbytes, int threads)
 	return s->n++;
 }
 
-static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const char *set)
+static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const char *const *sets)
 {
-	double flop = cpa_peak_fma(set, list->threads);
+	double flop[4] = {0}; /* by dtype */
 	for (int i = 0; i < s->n; i++) {
 		s->copy[i] = fmax(cpa_peak_copy(s->at[i]), cpa_peak_stream(s->at[i]));
 		s->read[i] = cpa_peak_read(s->at[i]);
@@ -121,7 +121,11 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 		int space = time->against == CPA_KERNEL_LIMIT_FLOP || time->verdict
 			? -1
 			: find_space(s, share_of(time, list->threads), list->threads);
-		double now = time->against == CPA_KERNEL_LIMIT_FLOP ? flop
+		enum cpa_dtype dtype = time->kernel.problem.dtype;
+		double now;
+		if (time->against == CPA_KERNEL_LIMIT_FLOP && flop[dtype] <= 0)
+			flop[dtype] = cpa_peak_fma(sets[dtype], list->threads);
+		now = time->against == CPA_KERNEL_LIMIT_FLOP		    ? flop[dtype]
 			: space < 0				    ? 0
 			: time->against == CPA_KERNEL_LIMIT_READ    ? s->read[space]
 								    : s->copy[space];
@@ -132,11 +136,13 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_error *error)
 {
 	struct spaces spaces = {.n = 0};
-	const char *set = cpa_limit_set();
+	const char *sets[4];
 	enum cpa_status status = CPA_OK;
+	for (int i = 0; i < 4; i++)
+		sets[i] = cpa_limit_set((enum cpa_dtype)i);
 	cpa_threads_set(list->threads);
 	for (int t = -list->warmup; t < list->repeat && status == CPA_OK; t++) {
-		sample_limits(list, &spaces, set);
+		sample_limits(list, &spaces, sets);
 		for (int i = 0; i < list->n && status == CPA_OK; i++) {
 			struct cpa_kernel_time *time = &list->at[i];
 			double seconds;
@@ -152,7 +158,7 @@ enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_err
 				time->samples[time->nsamples++] = seconds;
 		}
 	}
-	sample_limits(list, &spaces, set);
+	sample_limits(list, &spaces, sets);
 	for (int i = 0; i < list->n; i++)
 		list->at[i].seconds = cpa_statistics_of(
 			list->at[i].samples, list->at[i].nsamples);

@@ -11,20 +11,22 @@
 #endif
 
 #include "harness/peak.h"
+#include "kernels/kernels.h"
 
 enum { COPY_NBYTES = 32 << 20 }; /* beyond L2; what CPU benchmarks of copies commonly take */
 
 struct cpa_limiter {
 	int threads;
-	const char *set;
 	struct cpa_peak_space *space;
 };
 
-const char *cpa_limit_set(void)
+const char *cpa_limit_set(enum cpa_dtype dtype)
 {
 	static const char *const sets[] = {"avx512", "avx2", "generic"};
 	const char *asked = getenv("CPATTN_CPU");
 	int i = 0;
+	if (dtype == CPA_DTYPE_BF16 && cpa_cpu_bf16_set())
+		return cpa_cpu_bf16_set();
 	if (asked && (strcmp(asked, "avx2") == 0 || strcmp(asked, "generic-v3") == 0))
 		i = 1;
 	else if (asked && strcmp(asked, "generic-v1") == 0)
@@ -44,7 +46,6 @@ enum cpa_status cpa_limiter_create(int threads, struct cpa_limiter **out, struct
 		return cpa_fail(error, CPA_NO_MEMORY, "out of memory for measuring copies");
 	}
 	limiter->threads = threads;
-	limiter->set = cpa_limit_set();
 	*out = limiter;
 	return CPA_OK;
 }
@@ -57,9 +58,9 @@ void cpa_limiter_destroy(struct cpa_limiter *limiter)
 	free(limiter);
 }
 
-double cpa_limiter_flop(struct cpa_limiter *limiter)
+double cpa_limiter_flop(struct cpa_limiter *limiter, enum cpa_dtype dtype)
 {
-	return cpa_peak_fma(limiter->set, limiter->threads);
+	return cpa_peak_fma(cpa_limit_set(dtype), limiter->threads);
 }
 
 double cpa_limiter_copy(struct cpa_limiter *limiter, bool stream)

@@ -8,7 +8,7 @@
 
 /* Best of all samples; 0 before the first. */
 struct cpa_limits {
-	double flop_per_second; /* fp32 multiply-add in registers, of the set below */
+	double flop_per_second; /* multiply-add in registers, of the set below */
 	double copy_bytes_per_second; /* read + written, beyond the caches, by the best kind of
 					 store */
 };
@@ -19,11 +19,12 @@ enum cpa_status cpa_limiter_create(
 void cpa_limiter_destroy(struct cpa_limiter *limiter); /* NULL is allowed */
 /* One more sample each, of the threads of this process: some 5 ms.  bytes/s read + written, with
  * stores that pass by the caches or others. */
-double cpa_limiter_flop(struct cpa_limiter *limiter);
+double cpa_limiter_flop(struct cpa_limiter *limiter, enum cpa_dtype dtype);
 double cpa_limiter_copy(struct cpa_limiter *limiter, bool stream);
-/* Whose multiply-add is the limit: "avx512", "avx2" or "generic", the widest that this machine
- * has and CPATTN_CPU allows. */
-const char *cpa_limit_set(void);
+/* Whose multiply-add is the limit, a set of cpa_peak_fma(): for bf16 where kernels multiply it as it
+ * is, "amx" or "avx512-bf16"; else in fp32 "avx512", "avx2" or "generic", the widest that this
+ * machine has and CPATTN_CPU allows. */
+const char *cpa_limit_set(enum cpa_dtype dtype);
 
 int cpa_cores(void); /* of this machine; 1 without OpenMP */
 int cpa_threads_most(void); /* of them this process may use */

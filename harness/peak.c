@@ -96,25 +96,14 @@ static double rate(part *run, void *context, int nthreads)
 #if HAVE_X86
 FMA_LOOP(fma_avx512, __attribute__((target("avx512f"))), __m512, 16, "+v", _mm512_setzero_ps(),
 	_mm512_fmadd_ps(x, x, sum[i]))
+FMA_LOOP(pairs_avx512, __attribute__((target("avx512f,avx512bf16"))), __m512, 32, "+v",
+	_mm512_setzero_ps(), _mm512_dpbf16_ps(sum[i], (__m512bh)x, (__m512bh)x))
 FMA_LOOP(fma_avx2, __attribute__((target("avx2,fma"))), __m256, 8, "+x", _mm256_setzero_ps(),
 	_mm256_fmadd_ps(x, x, sum[i]))
 FMA_LOOP(fma_generic, , __m128, 4, "+x", _mm_setzero_ps(), _mm_add_ps(_mm_mul_ps(x, x), sum[i]))
 #else
 FMA_LOOP(fma_generic, , float, 1, "+r", 0.0f, x *x + sum[i])
 #endif
-
-double cpa_peak_fma(const char *set, int nthreads)
-{
-#if HAVE_X86
-	if (!strcmp(set, "avx512"))
-		return __builtin_cpu_supports("avx512f") ? rate(fma_avx512, NULL, nthreads) : 0;
-	if (!strcmp(set, "avx2"))
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-			? rate(fma_avx2, NULL, nthreads)
-			: 0;
-#endif
-	return strcmp(set, "generic") ? 0 : rate(fma_generic, NULL, nthreads);
-}
 
 /* ---- tiles ---- */
 
@@ -146,14 +135,24 @@ static double multiply_tiles(void *context, int thread)
 }
 #endif
 
-double cpa_peak_tiles(int nthreads)
+/* ---- any of them ---- */
+
+double cpa_peak_fma(const char *set, int nthreads)
 {
 #if HAVE_X86
-	if (!cpa_cpu_lacks_tiles())
-		return rate(multiply_tiles, NULL, nthreads);
+	if (!strcmp(set, "avx512"))
+		return __builtin_cpu_supports("avx512f") ? rate(fma_avx512, NULL, nthreads) : 0;
+	if (!strcmp(set, "avx512-bf16"))
+		return __builtin_cpu_supports("avx512bf16") ? rate(pairs_avx512, NULL, nthreads)
+							    : 0;
+	if (!strcmp(set, "amx"))
+		return cpa_cpu_lacks_tiles() ? 0 : rate(multiply_tiles, NULL, nthreads);
+	if (!strcmp(set, "avx2"))
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+			? rate(fma_avx2, NULL, nthreads)
+			: 0;
 #endif
-	(void)nthreads;
-	return 0;
+	return strcmp(set, "generic") ? 0 : rate(fma_generic, NULL, nthreads);
 }
 
 /* ---- memory ---- */

@@ -15,16 +15,11 @@
 #include <stddef.h>
 
 /*
- * flop/s in fp32 of multiplications and additions in registers: "avx512" and "avx2" with FMA,
- * "generic" with what the plain build has.  0 for another name, or where the set cannot run.
+ * flop/s of multiplications and additions in registers, in fp32: "avx512" and "avx2" with FMA,
+ * "generic" with what the plain build has; and of bf16: "amx", four tiles of 16 x 16 sums in turn,
+ * and "avx512-bf16", pairs.  0 for another name, or where the set cannot run.
  */
 double cpa_peak_fma(const char *set, int nthreads);
-
-/*
- * flop/s of AMX tiles on bf16, multiplications and additions, four sums of 16 x 16 in turn and no
- * memory.  0 where the process may not use tiles, see cpa_cpu_lacks_tiles().
- */
-double cpa_peak_tiles(int nthreads);
 
 /* Two arrays of nbytes (rounded up to 64) for each of nthreads threads, written once.  NULL: no
  * memory. */

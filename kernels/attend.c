@@ -39,8 +39,8 @@ struct plan {
  * (CPA_CPU_EXP_ERROR + 2 more, over CPA_SPLIT_KEYS keys at least).  What a row sees may lie across
  * one block more than fills it: that product is in c_exp, of which exp needs 2.
  *
- * Kernels of tiles (attend_tiles.h) need a shorter chain to begin with, but leave some units to
- * that of fp32; their additions per key are more, so that both are within what is declared.
+ * Kernels of tiles (attend_tiles.h) leave some units to that of fp32, so that both are within what
+ * is declared.
  */
 struct cpa_arithmetic cpa_cpu_arithmetic(const struct cpa_problem *problem)
 {
@@ -282,7 +282,8 @@ static const struct cpa_attend_type *type_for(const struct cpa_attend *attend)
 	const struct cpa_attend_kernels *kernels = cpa_cpu_kernels()->attend;
 	const struct cpa_attend_type *type = kernels->type[attend->problem->dtype];
 
-	if (attend->nq * (attend->problem->Hq / attend->problem->Hkv) < type->least)
+	if (type->suits &&
+		!type->suits(attend, attend->nq * (attend->problem->Hq / attend->problem->Hkv)))
 		type = kernels->type[CPA_DTYPE_FP32];
 	return cpa_attend_few_type(type, attend);
 }

@@ -14,6 +14,7 @@ CPA_TARGET_BEGIN_AVX512
 #include "kernels/attend_avx512.h"
 
 #define TILES_TYPE cpa_attend_amx_bf16
+#define TILES_PRODUCTS "kernels/attend_tiles_products.h"
 #include "kernels/attend_tiles.h"
 
 CPA_TARGET_END

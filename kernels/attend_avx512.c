@@ -179,13 +179,14 @@ CPA_TARGET_END
 const struct cpa_attend_kernels cpa_attend_avx512 = {
 	CPA_ATTEND_TYPES, f32_exp2_test, f64_exp2_test};
 
-/* There are tiles for bf16 only; all else is as without them. */
+/* There are pairs and tiles for bf16 only; all else is as without them. */
 #define WITH_TILES(bf16)                                                                         \
 	{                                                                                        \
 		{[CPA_DTYPE_FP64] = &f64_type, [CPA_DTYPE_FP32] = &f32_type,                     \
 			[CPA_DTYPE_BF16] = &(bf16), [CPA_DTYPE_FP16] = &f32_type},               \
 			f32_exp2_test, f64_exp2_test                                             \
 	}
+const struct cpa_attend_kernels cpa_attend_avx512_bf16 = WITH_TILES(cpa_attend_avx512_pairs);
 const struct cpa_attend_kernels cpa_attend_amx = WITH_TILES(cpa_attend_amx_bf16);
 const struct cpa_attend_kernels cpa_attend_amx_software =
 	WITH_TILES(cpa_attend_amx_software_bf16);

@@ -35,7 +35,6 @@ enum cpa_status cpa_attend_share(struct cpa_attend_call *call, const struct cpa_
 		attend->heads, attend->problem->Hq / attend->problem->Hkv);
 	int64_t nb = attend->batches.end - attend->batches.start, nkv = kv.end - kv.start;
 	size_t nbytes;
-	void *memory;
 
 	if (!type->share)
 		return CPA_OK;
@@ -44,10 +43,10 @@ enum cpa_status cpa_attend_share(struct cpa_attend_call *call, const struct cpa_
 	call->shared_nbytes = type->shared_nbytes(attend);
 	nbytes = (size_t)(nb * nkv) * call->shared_nbytes;
 	call->seen = calloc((size_t)(nb * attend->nk) + 1, 1);
-	if (!call->seen || posix_memalign(&memory, CPA_HOST_ALIGN, nbytes + 1))
+	call->shared = cpa_memory_take(nbytes + 1);
+	if (!call->seen || !call->shared)
 		return cpa_fail(error, CPA_NO_MEMORY,
 			"attend: no memory for %zu bytes of keys and values in tiles", nbytes);
-	call->shared = memory;
 	find_seen(call, nb);
 	(void)nthreads;
 	CPA_OMP(omp parallel for schedule(static) num_threads(nthreads) if (nthreads > 1))

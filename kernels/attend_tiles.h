@@ -1,22 +1,20 @@
 /*
- * attend_tiles.h - attention for bf16 by products of tiles; included once with the tiles of the
- * processor and once with those in software, between CPA_TARGET_BEGIN_AVX512 and CPA_TARGET_END.
- * The includer defines TILES_TYPE, the name of its struct cpa_attend_type.
+ * attend_tiles.h - attention for bf16 by products of bf16; included once for each way to multiply,
+ * between CPA_TARGET_BEGIN_... and CPA_TARGET_END.  The includer defines
+ *   TILES_TYPE       the name of its struct cpa_attend_type
+ *   TILES_PRODUCTS   the header with scores(block), values(block), products_begin() and _end() and
+ *                    PRODUCTS_CHAIN_KEY, and suits(attend, rows) of a struct cpa_attend_type
  *
  * BLOCK_ROWS query rows meet BLOCK_KEYS keys at a time: scores S = Q K^T in fp32, weights P of
  * them in bf16, and O += P V.  Rows lie along rows here, so softmax goes along vectors of keys.
- * Four tiles are sums and four are factors, each of which is used twice: two times 16 rows and
- * two times 16 keys or features.  What the rows of a unit find is given to the kernel of fp32,
+ * What the rows of a unit find is given to the kernel of fp32,
  * which joins parts, divides and stores (and does whole units that tiles cannot).
  *
- * Sums.  A score is a sum of D products.  Per tile of 32 features the even and the odd ones are
- * summed apart by fused multiply-adds, 15 roundings each since products of bf16 are exact in
- * fp32; they are added, and added to the sum of earlier tiles: fewer than D roundings in all,
- * then those of the factor scale log2(e) / 4 and of the product with it.  A sum over values goes
- * likewise, through 16 additions in its tile of 32 keys and then one for each tile after it,
- * blocks or not.  The sum of weights goes through fewer: every sixteenth of a block in one
- * chain, then 4 to add the 16 up.  Between blocks the older sums may shrink: a product, the
- * error of exp in the factor, and of the difference of maxima.
+ * Sums.  A score is a sum of D products, with at most D roundings, then those of the factor
+ * scale log2(e) / 4 and of the product with it.  The sum of weights goes through fewer additions
+ * than one of values: every sixteenth of a block in one chain, then 4 to add the 16 up.  Between
+ * blocks the older sums may shrink: a product, the error of exp in the factor, and of the
+ * difference of maxima.
  */
 
 enum {
@@ -25,8 +23,7 @@ enum {
 	BLOCK_ROWS = 32,
 	BLOCK_KEYS = 512,
 	TILE = CPA_TILE_NBYTES / 2, /* numbers of bf16 */
-	MAX_BLOCKS = CPA_UNIT_ROWS / BLOCK_ROWS,
-	FEW = 8 /* rows of a key head for which packing is not worth it */
+	MAX_BLOCKS = CPA_UNIT_ROWS / BLOCK_ROWS
 };
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -134,90 +131,7 @@ static bool load_queries(
 
 /* ---- products ---- */
 
-/* S of the block, 32 by 32; the lower 16 rows only where there are any. */
-static void scores(const struct block *block)
-{
-	const int64_t ntiles = block->sizes.k_tiles, step = BLOCK_KEYS * sizeof(float);
-	const uint16_t *q = block->space->q + block->first * ntiles * PAIRED;
-	const uint16_t *k = keys_of(block->shared) + block->start / WIDE * ntiles * TILE;
-	const bool both = block->nrows > WIDE;
-
-	for (int64_t j = 0; j < block->n; j += PAIRED, k += 2 * ntiles * TILE) {
-		float *to = block->space->s + j;
-
-		TILE_ZERO(0);
-		TILE_ZERO(1);
-		TILE_ZERO(2);
-		TILE_ZERO(3);
-		for (int64_t t = 0; t < ntiles; t++) {
-			TILE_LOAD(4, q + t * 2 * TILE, CPA_TILE_COLSB);
-			TILE_LOAD(6, k + t * TILE, CPA_TILE_COLSB);
-			TILE_MULTIPLY(0, 4, 6);
-			TILE_LOAD(7, k + (ntiles + t) * TILE, CPA_TILE_COLSB);
-			TILE_MULTIPLY(1, 4, 7);
-			if (both) {
-				TILE_LOAD(5, q + (t * 2 + 1) * TILE, CPA_TILE_COLSB);
-				TILE_MULTIPLY(2, 5, 6);
-				TILE_MULTIPLY(3, 5, 7);
-			}
-		}
-		TILE_STORE(0, to, step);
-		TILE_STORE(1, to + WIDE, step);
-		if (both) {
-			TILE_STORE(2, to + WIDE * BLOCK_KEYS, step);
-			TILE_STORE(3, to + WIDE * BLOCK_KEYS + WIDE, step);
-		}
-	}
-}
-
-/* O of the block, 32 by 32 features, or the last 16. */
-static void values(const struct block *block)
-{
-	const int64_t ntiles = block->sizes.v_tiles, Dv = ntiles * WIDE;
-	const int64_t o_step = Dv * (int64_t)sizeof(float),
-		      p_step = BLOCK_KEYS * sizeof(uint16_t);
-	const uint16_t *v = values_of(block->shared, &block->sizes) +
-		block->start / PAIRED * ntiles * TILE;
-	const uint16_t *p = block->space->p;
-	const bool both = block->nrows > WIDE;
-
-	for (int64_t t = 0; t < ntiles; t += 2) {
-		float *o = block->space->o + block->first * Dv + t * WIDE;
-		const bool pair = t + 1 < ntiles;
-
-		TILE_LOAD(0, o, o_step);
-		if (pair)
-			TILE_LOAD(1, o + WIDE, o_step);
-		if (both)
-			TILE_LOAD(2, o + WIDE * Dv, o_step);
-		if (both && pair)
-			TILE_LOAD(3, o + WIDE * Dv + WIDE, o_step);
-		for (int64_t j = 0; j < block->n; j += PAIRED) {
-			const uint16_t *from = v + (j / PAIRED * ntiles + t) * TILE;
-
-			TILE_LOAD(4, p + j, p_step);
-			TILE_LOAD(6, from, CPA_TILE_COLSB);
-			TILE_MULTIPLY(0, 4, 6);
-			if (pair) {
-				TILE_LOAD(7, from + TILE, CPA_TILE_COLSB);
-				TILE_MULTIPLY(1, 4, 7);
-			}
-			if (both) {
-				TILE_LOAD(5, p + WIDE * BLOCK_KEYS + j, p_step);
-				TILE_MULTIPLY(2, 5, 6);
-			}
-			if (both && pair)
-				TILE_MULTIPLY(3, 5, 7);
-		}
-		TILE_STORE(0, o, o_step);
-		if (pair)
-			TILE_STORE(1, o + WIDE, o_step);
-		if (both)
-			TILE_STORE(2, o + WIDE * Dv, o_step);
-		if (both && pair)
-			TILE_STORE(3, o + WIDE * Dv + WIDE, o_step);
-	}
-}
+#include TILES_PRODUCTS
 
 #include "kernels/attend_tiles_weigh.h"
 
@@ -279,7 +193,6 @@ static void attend_keys(const struct cpa_attend_unit *unit, int split, struct bl
 
 static void attend(const struct cpa_attend_unit *unit, int split, char *memory, char *state)
 {
-	static const struct cpa_tile_config config = CPA_TILES_WHOLE;
 	const struct cpa_attend *call = unit->call->attend;
 	char *shared = cpa_attend_shared(unit->call, unit->b, unit->kv);
 	const struct head *head = (const struct head *)(const void *)shared;
@@ -304,9 +217,9 @@ static void attend(const struct cpa_attend_unit *unit, int split, char *memory, 
 	}
 	memset(space.o, 0, (size_t)(nrows * step) * sizeof(float));
 	memset(space.p, 0, BLOCK_ROWS * BLOCK_KEYS * sizeof(uint16_t));
-	TILE_CONFIGURE(&config);
+	products_begin();
 	attend_keys(unit, split, &block);
-	TILE_RELEASE();
+	products_end();
 	for (int64_t i = 0; i < nrows * step; i += WIDE)
 		_mm512_store_ps(space.o + i,
 			_mm512_scalef_ps(_mm512_load_ps(space.o + i),
@@ -322,8 +235,9 @@ static void finish(const struct cpa_attend_unit *unit, char *memory, char *state
 
 const struct cpa_attend_type TILES_TYPE = {
 	.lanes = BLOCK_ROWS,
-	.least = FEW + 1,
-	.chain_key = 1.0 / PAIRED + (3 + CPA_CPU_EXP_ERROR) / BLOCK_KEYS,
+	.suits = suits,
+	.chain_key = MAX(PRODUCTS_CHAIN_KEY + (3 + CPA_CPU_EXP_ERROR) / BLOCK_KEYS,
+		(3 + CPA_CPU_EXP_ERROR) / CPA_KEY_BLOCK), /* the kernel of fp32 has its share */
 	.space_nbytes = space_nbytes,
 	.state_nbytes = state_nbytes,
 	.attend = attend,

@@ -137,7 +137,9 @@ CPA_INLINE size_t cpa_lay_parts(const struct cpa_part *parts, size_t n, size_t s
 /* One kernel.  Memory is aligned to CPA_HOST_ALIGN. */
 struct cpa_attend_type {
 	int lanes; /* rows that meet a key at a time; more rows should be a multiple */
-	int least; /* rows of a key head; fewer are left to the kernel of fp32 */
+	/* NULL, or whether so many rows of each key head are worth it, which else are left to the
+	 * kernel of fp32. */
+	bool (*suits)(const struct cpa_attend *attend, int64_t rows);
 	/* What is better for few rows of each key head, if it takes the call. */
 	const struct cpa_attend_type *few[2];
 	/* Of such a type, whose units may have several key heads with so many rows together, those of
@@ -180,9 +182,10 @@ struct cpa_attend_kernels {
 	}
 
 extern const struct cpa_attend_kernels cpa_attend_generic, cpa_attend_generic_v3,
-	cpa_attend_generic_v4, cpa_attend_avx2, cpa_attend_avx512, cpa_attend_amx,
-	cpa_attend_amx_software;
-extern const struct cpa_attend_type cpa_attend_amx_bf16, cpa_attend_amx_software_bf16;
+	cpa_attend_generic_v4, cpa_attend_avx2, cpa_attend_avx512, cpa_attend_avx512_bf16,
+	cpa_attend_amx, cpa_attend_amx_software;
+extern const struct cpa_attend_type cpa_attend_avx512_pairs, cpa_attend_amx_bf16,
+	cpa_attend_amx_software_bf16;
 
 /* Blocks of CPA_KEY_BLOCK keys, the last of which may have fewer. */
 CPA_INLINE int64_t cpa_range_nblocks(struct cpa_range keys)

@@ -23,14 +23,15 @@
 #include "ref/ref.h"
 
 /*
- * Ascending up to tiles; a set includes those before it.  Tiles in software are for tests, slow,
- * and never picked unasked.  Generic is plain C: of what the compiler made of it for x86-64-v4, v3
+ * Ascending up to tiles; a set includes those before it.  Pairs of bf16 (AVX512_BF16) are picked
+ * unasked only where they pay.  Tiles in software are for tests, slow, and never picked unasked.  Generic is plain C: of what the compiler made of it for x86-64-v4, v3
  * and v1, the first that the machine can run.  Each of these can be asked for, for tests.
  */
 enum cpa_cpu {
 	CPA_CPU_GENERIC,
 	CPA_CPU_AVX2,
 	CPA_CPU_AVX512,
+	CPA_CPU_AVX512_BF16,
 	CPA_CPU_AMX,
 	CPA_CPU_AMX_SOFTWARE,
 	CPA_CPU_GENERIC_V1,
@@ -61,12 +62,14 @@ enum cpa_cpu {
 #define CPA_TARGET_BEGIN_AVX2 CPA_TARGET_BEGIN("avx2,fma,f16c")
 #define CPA_TARGET_BEGIN_AVX512                                                                  \
 	CPA_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl")
+#define CPA_TARGET_BEGIN_AVX512_BF16                                                             \
+	CPA_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16")
 
 struct cpa_attend_kernels;
 struct cpa_move_kernels;
 
 struct cpa_cpu_kernels {
-	const char *name; /* "generic" "avx2" "avx512" "amx" "amx-software" "generic-v1" ... */
+	const char *name; /* "generic" "avx2" "avx512" "avx512-bf16" "amx" "amx-software" "generic-v1" ... */
 	const char *remark; /* NULL, or what is to be known of it */
 	const struct cpa_attend_kernels *attend; /* kernels/attend_unit.h */
 	const struct cpa_move_kernels *move;     /* kernels/move.h */
@@ -85,6 +88,10 @@ enum cpa_status cpa_cpu_select(const char *name, struct cpa_error *error);
 /* NULL, or why this machine cannot run that set: "the processor has no AVX-512". */
 const char *cpa_cpu_lacks(enum cpa_cpu set);
 const char *cpa_cpu_name(enum cpa_cpu set);
+
+/* Whether VDPBF16PS multiplies more than FMA does: on AMD's Zen 4 and later, as many instructions
+ * a cycle; Intel's processors do half as many, to the same effect. */
+bool cpa_cpu_pairs_pay(void);
 
 /* Whether `rep movsb` writes whole lines without fetching them first, from about 2 KiB on: it
  * does on AMD's Zen 5.  On Intel's Emerald Rapids it gains nothing, others were not tried. */

@@ -30,6 +30,9 @@ static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
 #if CPA_CPU_X86
 	[CPA_CPU_AVX2] = {.name = "avx2", .attend = &cpa_attend_avx2, .move = &cpa_move_avx2},
 	[CPA_CPU_AVX512] = {.name = "avx512", .attend = &cpa_attend_avx512, .move = &cpa_move_avx512},
+	[CPA_CPU_AVX512_BF16] = {.name = "avx512-bf16",
+		.remark = "bf16 by pairs, fp16, fp32 and fp64 as avx512",
+		.attend = &cpa_attend_avx512_bf16, .move = &cpa_move_avx512},
 	[CPA_CPU_AMX] = {.name = "amx",
 		.remark = "bf16 by tiles, fp16, fp32 and fp64 as avx512",
 		.attend = &cpa_attend_amx, .move = &cpa_move_avx512},
@@ -47,6 +50,7 @@ static const struct cpa_cpu_kernels rows[CPA_NCPUS] = {
 	[CPA_CPU_GENERIC_V4] = {.name = "generic-v4"},
 	[CPA_CPU_AVX2] = {.name = "avx2"},
 	[CPA_CPU_AVX512] = {.name = "avx512"},
+	[CPA_CPU_AVX512_BF16] = {.name = "avx512-bf16"},
 	[CPA_CPU_AMX] = {.name = "amx"},
 	[CPA_CPU_AMX_SOFTWARE] = {.name = "amx-software"},
 #endif
@@ -86,16 +90,49 @@ static const char *lacks_avx512(void)
 	return lacks_avx2();
 }
 
+static const char *lacks_avx512_bf16(void)
+{
+#if CPA_CPU_X86
+	enum { PAIRS = 1 << 5 };
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & PAIRS))
+		return "the processor has no AVX512_BF16";
+#endif
+	return lacks_avx512();
+}
+
+#if CPA_CPU_X86
+/* A processor of AMD, of that family or a later one. */
+static bool is_amd(unsigned family)
+{
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx ||
+		d != signature_AMD_edx)
+		return false;
+	return __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 0xf) + (a >> 20 & 0xff) >= family;
+}
+#endif
+
+bool cpa_cpu_pairs_pay(void)
+{
+#if CPA_CPU_X86
+	enum { ZEN_4 = 0x19 }; /* and Zen 3, which has none */
+
+	return is_amd(ZEN_4);
+#else
+	return false;
+#endif
+}
+
 static bool find_strings(void)
 {
 #if CPA_CPU_X86
 	enum { FAST_SHORT_MOVES = 1 << 4, ZEN_5 = 0x1a };
 	unsigned a, b, c, d;
 
-	if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx ||
-		d != signature_AMD_edx)
-		return false;
-	if (!__get_cpuid(1, &a, &b, &c, &d) || (a >> 8 & 0xf) + (a >> 20 & 0xff) < ZEN_5)
+	if (!is_amd(ZEN_5))
 		return false;
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & FAST_SHORT_MOVES);
 #else
@@ -181,6 +218,8 @@ const char *cpa_cpu_lacks(enum cpa_cpu set)
 	case CPA_CPU_AVX512:
 	case CPA_CPU_GENERIC_V4:
 		return lacks_avx512();
+	case CPA_CPU_AVX512_BF16:
+		return lacks_avx512_bf16();
 	case CPA_CPU_AMX:
 		return lacks_amx();
 	case CPA_CPU_AMX_SOFTWARE:
@@ -209,7 +248,8 @@ static const struct cpa_cpu_kernels *row_of(enum cpa_cpu set)
 static const struct cpa_cpu_kernels *best(void)
 {
 	for (int set = CPA_CPU_AMX; set > 0; set--)
-		if (!cpa_cpu_lacks((enum cpa_cpu)set))
+		if (!cpa_cpu_lacks((enum cpa_cpu)set) &&
+			(set != CPA_CPU_AVX512_BF16 || cpa_cpu_pairs_pay()))
 			return row_of((enum cpa_cpu)set);
 	return row_of(CPA_CPU_GENERIC);
 }
@@ -242,7 +282,7 @@ static void list_available(char *text, size_t size)
 static enum cpa_status find(
 	const char *name, const struct cpa_cpu_kernels **row, struct cpa_error *error)
 {
-	char available[64];
+	char available[96];
 
 	if (!name || !*name) {
 		*row = best();
@@ -292,6 +332,13 @@ const struct cpa_cpu_kernels *cpa_cpu_kernels(void)
 	if (row)
 		return row;
 	return cpa_cpu_check(&error) ? best() : atomic_load(&picked);
+}
+
+const char *cpa_cpu_bf16_set(void)
+{
+	const struct cpa_cpu_kernels *row = cpa_cpu_kernels();
+
+	return row == &rows[CPA_CPU_AMX] || row == &rows[CPA_CPU_AVX512_BF16] ? row->name : NULL;
 }
 
 void cpa_cpu_describe(char *text, size_t size)

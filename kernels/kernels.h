@@ -113,13 +113,16 @@ const char *cpa_device_name(int i);
 const char *cpa_device_summary(int i);
 /* Which instructions the kernels of device "cpu" use here and why, and what else this machine has:
  * "kernels avx512, picked as the best that runs here; generic: ...", cut to size.  CPATTN_CPU=generic,
- * avx2, avx512, amx or amx-software (amx with tiles in software, slow, for tests) in the environment
- * picks others; generic is plain C, the best that the compiler made of it: generic-v1, -v3 and -v4 ask
+ * avx2, avx512, avx512-bf16, amx or amx-software (amx with tiles in software, slow, for tests) in the
+ * environment picks others; generic is plain C, the best that the compiler made of it: generic-v1, -v3 and -v4 ask
  * for that of one level of x86-64.  Making the device fails on a value that cannot run here. */
 void cpa_cpu_describe(char *text, size_t size);
 /* NULL where this process may use AMX tiles with bf16 (the operating system is asked for them, for all
  * threads), or why not: "the processor has no AMX with bf16". */
 const char *cpa_cpu_lacks_tiles(void);
+/* What attention on "cpu" multiplies bf16 with as it is, "amx" or "avx512-bf16"; NULL where it is widened
+ * to fp32. */
+const char *cpa_cpu_bf16_set(void);
 /* CPA_INVALID for an unknown name, CPA_UNSUPPORTED for one not built in or without hardware. */
 enum cpa_status cpa_device_create(const char *name, struct cpa_device **device, struct cpa_error *error);
 void cpa_device_destroy(struct cpa_device *device); /* NULL is allowed */
