@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "harness/kernel_times.h"
+#include "harness/limits.h"
+#include "harness/peak.h"
 
 static struct cpa_device *device;
 static const struct cpa_device_ops *real_ops;
@@ -133,6 +135,19 @@ static void a_wrong_kernel_is_wrong_and_not_timed(void **state)
 	cpa_kernel_list_fini(&list);
 }
 
+/* What is compared to a limit must find its rate by name. */
+static void the_limit_of_every_dtype_has_a_rate(void **state)
+{
+	(void)state;
+	for (int dtype = CPA_DTYPE_FP64; dtype <= CPA_DTYPE_FP16; dtype++)
+		assert_true(cpa_peak_fma(cpa_limit_set((enum cpa_dtype)dtype), 1) > 0);
+	assert_true(cpa_peak_fma("amx", 1) > 0 ? !cpa_cpu_lacks_tiles() : !!cpa_cpu_lacks_tiles());
+	assert_true(cpa_peak_fma("no such set", 1) <= 0);
+	if (cpa_cpu_bf16_set())
+		assert_string_equal(cpa_limit_set(CPA_DTYPE_BF16), cpa_cpu_bf16_set());
+	assert_string_equal(cpa_limit_set(CPA_DTYPE_FP16), cpa_limit_set(CPA_DTYPE_FP32));
+}
+
 static int make_device(void **state)
 {
 	(void)state;
@@ -152,6 +167,7 @@ int main(void)
 		cmocka_unit_test(every_kernel_is_right_in_every_dtype),
 		cmocka_unit_test(flop_and_bytes_are_counted),
 		cmocka_unit_test(a_wrong_kernel_is_wrong_and_not_timed),
+		cmocka_unit_test(the_limit_of_every_dtype_has_a_rate),
 	};
 
 	return cmocka_run_group_tests(tests, make_device, drop_device);
