@@ -64,30 +64,29 @@ static bool NAME(few_reads)(enum cpa_dtype dtype)
 		(HALVES && (dtype == CPA_DTYPE_BF16 || dtype == CPA_DTYPE_FP16));
 }
 
-/* More rows of a key head are better taken as lanes, but not in short vectors.  Numbers of 16
- * bits have to be widened for that, which pays later; and so does it where one unit has all key
- * heads and reads memory from one end to the other. */
-static int64_t NAME(few_most)(const struct cpa_attend *attend, int64_t rows)
+/* Whether so many rows of a key head are few; more are better taken as lanes, but not in short
+ * vectors.  Numbers of 16 bits have to be widened for that, so they stay few for longer; and so
+ * do rows where one unit has all key heads and reads memory from one end to the other. */
+static bool NAME(are_few)(const struct cpa_attend *attend, int64_t rows)
 {
 	const bool widens = attend->k.dtype != DTYPE || attend->v.dtype != DTYPE;
 	struct cpa_range kv = cpa_heads_kv(
 		attend->heads, attend->problem->Hq / attend->problem->Hkv);
 
 	if (WIDE < 8)
-		return WIDE;
+		return rows <= WIDE;
 	if (widens)
-		return WIDE / 4 * 3;
-	return NAME(FEW_GROUP) > NAME(FEW_FOUR) &&
-			rows * (kv.end - kv.start) <= NAME(FEW_TOGETHER)
-		? NAME(FEW_GROUP)
-		: NAME(FEW_LEAST);
+		return rows <= WIDE / 4 * 3;
+	return rows <= NAME(FEW_LEAST) ||
+		(NAME(FEW_GROUP) > NAME(FEW_FOUR) && rows <= NAME(FEW_GROUP) &&
+			rows * (kv.end - kv.start) <= NAME(FEW_TOGETHER));
 }
 
 static bool NAME(few_takes)(const struct cpa_attend *attend, int64_t rows)
 {
 	const struct cpa_problem *problem = attend->problem;
 
-	return rows <= NAME(few_most)(attend, rows) && problem->D >= 4 * WIDE &&
+	return NAME(are_few)(attend, rows) && problem->D >= 4 * WIDE &&
 		problem->Dv >= 4 * WIDE && /* or the other way */
 		NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
 }

@@ -48,7 +48,7 @@ struct NAME(ask) {
 
 static bool NAME(lanes_takes)(const struct cpa_attend *attend, int64_t rows)
 {
-	return rows > NAME(few_most)(attend, rows) && rows <= WIDE &&
+	return rows <= WIDE && !NAME(are_few)(attend, rows) &&
 		NAME(few_reads)(attend->k.dtype) && NAME(few_reads)(attend->v.dtype);
 }
 

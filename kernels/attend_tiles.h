@@ -22,8 +22,7 @@ enum {
 	PAIRED = 2 * WIDE,
 	BLOCK_ROWS = 32,
 	BLOCK_KEYS = 512,
-	TILE = CPA_TILE_NBYTES / 2, /* numbers of bf16 */
-	MAX_BLOCKS = CPA_UNIT_ROWS / BLOCK_ROWS
+	TILE = CPA_TILE_NBYTES / 2 /* numbers of bf16 */
 };
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))

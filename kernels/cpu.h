@@ -24,8 +24,9 @@
 
 /*
  * Ascending up to tiles; a set includes those before it.  Pairs of bf16 (AVX512_BF16) are picked
- * unasked only where they pay.  Tiles in software are for tests, slow, and never picked unasked.  Generic is plain C: of what the compiler made of it for x86-64-v4, v3
- * and v1, the first that the machine can run.  Each of these can be asked for, for tests.
+ * unasked only where they pay.  Tiles in software are for tests, slow, and never picked unasked.
+ * Generic is plain C: of what the compiler made of it for x86-64-v4, v3 and v1, the first that the
+ * machine can run.  Each of these can be asked for, for tests.
  */
 enum cpa_cpu {
 	CPA_CPU_GENERIC,
@@ -69,7 +70,7 @@ struct cpa_attend_kernels;
 struct cpa_move_kernels;
 
 struct cpa_cpu_kernels {
-	const char *name; /* "generic" "avx2" "avx512" "avx512-bf16" "amx" "amx-software" "generic-v1" ... */
+	const char *name; /* "generic" "avx2" "avx512" "avx512-bf16" "amx" "generic-v1" ... */
 	const char *remark; /* NULL, or what is to be known of it */
 	const struct cpa_attend_kernels *attend; /* kernels/attend_unit.h */
 	const struct cpa_move_kernels *move;     /* kernels/move.h */
