@@ -322,7 +322,7 @@ $(B)/compare_attend.so: data/compare_attend.c $(B)/libcpattn.a
 # One set of instructions after the other; one that the machine lacks says so.  Two threads must not
 # meet on one core.
 bench-kernels: $(B)/bench_kernels
-	@OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels tiles
+	@OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels bf16
 	@for set in avx512 avx2 generic; do \
 		CPATTN_CPU=$$set OMP_WAIT_POLICY=passive OMP_PROC_BIND=true $(B)/bench_kernels; done
 

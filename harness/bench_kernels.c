@@ -7,6 +7,7 @@
  * milliseconds: longer ones would average over neighbours.
  */
 #include "harness/clock.h"
+#include "harness/limits.h"
 #include "harness/peak.h"
 #include "kernels/kernels.h"
 
@@ -163,22 +164,6 @@ static double measure(struct work *works, int n, const char *set, int nthreads, 
 	return peak;
 }
 
-/* The kernels in use: what the limit is of. */
-static const char *set_in_use(void)
-{
-	static const char *const sets[] = {"avx512", "avx2"};
-	const char *wish = getenv("CPATTN_CPU");
-
-	if (wish && (!strcmp(wish, "avx2") || !strcmp(wish, "generic-v3")))
-		return "avx2";
-	if (wish && !strcmp(wish, "generic-v1"))
-		return "generic";
-	for (int i = 0; i < 2; i++)
-		if (cpa_peak_fma(sets[i], 1) > 0)
-			return sets[i];
-	return "generic";
-}
-
 static int most_threads(void)
 {
 #ifdef _OPENMP
@@ -210,7 +195,7 @@ static void bench_full(void)
 	enum { N = sizeof shapes / sizeof shapes[0] };
 	struct work works[N];
 	double rates[N];
-	const char *set = set_in_use();
+	const char *set = cpa_limit_set(CPA_DTYPE_FP32);
 
 	printf("\n# fp32, share of the %s multiply-add rate\n", set);
 	printf("# threads    Sq   Skv    H    D     GF/s  share\n");
@@ -239,7 +224,7 @@ static void bench_pairs(const char *title, const struct shape *shapes, int n)
 	for (int i = 0; i < n; i++)
 		work_make(&works[i], shapes[i]);
 	for (int t = 1; t <= most_threads(); t++) {
-		measure(works, n, set_in_use(), t, rates);
+		measure(works, n, cpa_limit_set(CPA_DTYPE_FP32), t, rates);
 		for (int i = 1; i < n; i++)
 			if (i % 2)
 				printf("%9d %5d %5d %4d %4d %5s %6s %8.1f  %.3f\n", t,
@@ -321,7 +306,7 @@ static void bench_decode(void)
 			use_threads(t);
 			for (int r = 0; r < REPEATS / 2; r++) {
 				limit = larger(limit, cpa_peak_read(space));
-				peak = larger(peak, cpa_peak_fma(set_in_use(), t));
+				peak = larger(peak, cpa_peak_fma(cpa_limit_set(CPA_DTYPE_FP32), t));
 				best = larger(best, nbytes / seconds(&work));
 			}
 			printf("%9d %5d %5d %4d %4d %4d %5s %8.1f  %.3f %5.2f\n", t, (int)s->Sq,
@@ -345,7 +330,6 @@ static void bench_bf16(void)
 	enum { N = sizeof shapes / sizeof shapes[0] };
 	struct work works[N];
 	double rates[N];
-
 	const char *set = cpa_cpu_bf16_set();
 
 	printf("\n# bf16 as it is, D 128, share of the same-run rate of its instructions\n");
@@ -394,7 +378,7 @@ static void run_part(const char *name)
 		}
 	fprintf(stderr,
 		"bench_kernels: no part \"%s\"; the parts are full, causal, dtypes, decode and "
-		"tiles\n",
+		"bf16\n",
 		name);
 	exit(2);
 }

@@ -130,7 +130,8 @@ static void share_of_peak(struct cpa_device *device)
 		for (int i = 0; i < 4; i++) {
 			char name[80];
 			snprintf(name, sizeof name,
-				"fp32, of the %s peak, S %d, D %d, %d thread%s", cpa_limit_set(CPA_DTYPE_FP32),
+				"fp32, of the %s peak, S %d, D %d, %d thread%s",
+				cpa_limit_set(CPA_DTYPE_FP32),
 				i < 2 ? 1024 : 4608, i % 2 ? 64 : 128, threads,
 				threads == 1 ? "" : "s");
 			print_row(name, why ? NAN : share(&list.at[i]), i % 2 ? 0.80 : 0.84,

@@ -109,7 +109,7 @@ static int find_space(struct spaces *s, size_t nbytes, int threads)
 	return s->n++;
 }
 
-static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const char *const *sets)
+static void sample_limits(struct cpa_kernel_list *list, struct spaces *s)
 {
 	double flop[4] = {0}; /* by dtype */
 	for (int i = 0; i < s->n; i++) {
@@ -124,7 +124,7 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 		enum cpa_dtype dtype = time->kernel.problem.dtype;
 		double now;
 		if (time->against == CPA_KERNEL_LIMIT_FLOP && flop[dtype] <= 0)
-			flop[dtype] = cpa_peak_fma(sets[dtype], list->threads);
+			flop[dtype] = cpa_peak_fma(cpa_limit_set(dtype), list->threads);
 		now = time->against == CPA_KERNEL_LIMIT_FLOP		    ? flop[dtype]
 			: space < 0				    ? 0
 			: time->against == CPA_KERNEL_LIMIT_READ    ? s->read[space]
@@ -136,13 +136,10 @@ static void sample_limits(struct cpa_kernel_list *list, struct spaces *s, const 
 enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_error *error)
 {
 	struct spaces spaces = {.n = 0};
-	const char *sets[4];
 	enum cpa_status status = CPA_OK;
-	for (int i = 0; i < 4; i++)
-		sets[i] = cpa_limit_set((enum cpa_dtype)i);
 	cpa_threads_set(list->threads);
 	for (int t = -list->warmup; t < list->repeat && status == CPA_OK; t++) {
-		sample_limits(list, &spaces, sets);
+		sample_limits(list, &spaces);
 		for (int i = 0; i < list->n && status == CPA_OK; i++) {
 			struct cpa_kernel_time *time = &list->at[i];
 			double seconds;
@@ -158,7 +155,7 @@ enum cpa_status cpa_kernel_list_run(struct cpa_kernel_list *list, struct cpa_err
 				time->samples[time->nsamples++] = seconds;
 		}
 	}
-	sample_limits(list, &spaces, sets);
+	sample_limits(list, &spaces);
 	for (int i = 0; i < list->n; i++)
 		list->at[i].seconds = cpa_statistics_of(
 			list->at[i].samples, list->at[i].nsamples);

@@ -31,7 +31,7 @@ const char *cpa_limit_set(enum cpa_dtype dtype)
 		i = 1;
 	else if (asked && strcmp(asked, "generic-v1") == 0)
 		i = 2;
-	while (i < 2 && cpa_peak_fma(sets[i], 1) <= 0)
+	while (i < 2 && !cpa_peak_has(sets[i]))
 		i++;
 	return sets[i];
 }

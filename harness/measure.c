@@ -314,7 +314,8 @@ static enum cpa_status sample_limit(
 	enum cpa_status status = all ? CPA_OK : out_of_memory(error);
 	if (status == CPA_OK)
 		status = cpa_world_barrier(c->session->world, error);
-	own = which == 0 ? cpa_limiter_flop(limiter, c->problem->dtype) : cpa_limiter_copy(limiter, which == 1);
+	own = which == 0 ? cpa_limiter_flop(limiter, c->problem->dtype)
+			 : cpa_limiter_copy(limiter, which == 1);
 	if (status == CPA_OK)
 		status = cpa_world_gather(c->session->world, &own, sizeof own, all, error);
 	for (int i = 0; i < n && status == CPA_OK; i++)

@@ -137,22 +137,33 @@ static double multiply_tiles(void *context, int thread)
 
 /* ---- any of them ---- */
 
-double cpa_peak_fma(const char *set, int nthreads)
+/* NULL: no such set, or it cannot run. */
+static part *loop_of(const char *set)
 {
 #if HAVE_X86
 	if (!strcmp(set, "avx512"))
-		return __builtin_cpu_supports("avx512f") ? rate(fma_avx512, NULL, nthreads) : 0;
+		return __builtin_cpu_supports("avx512f") ? fma_avx512 : NULL;
 	if (!strcmp(set, "avx512-bf16"))
-		return __builtin_cpu_supports("avx512bf16") ? rate(pairs_avx512, NULL, nthreads)
-							    : 0;
+		return __builtin_cpu_supports("avx512bf16") ? pairs_avx512 : NULL;
 	if (!strcmp(set, "amx"))
-		return cpa_cpu_lacks_tiles() ? 0 : rate(multiply_tiles, NULL, nthreads);
+		return cpa_cpu_lacks_tiles() ? NULL : multiply_tiles;
 	if (!strcmp(set, "avx2"))
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-			? rate(fma_avx2, NULL, nthreads)
-			: 0;
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? fma_avx2
+										       : NULL;
 #endif
-	return strcmp(set, "generic") ? 0 : rate(fma_generic, NULL, nthreads);
+	return strcmp(set, "generic") ? NULL : fma_generic;
+}
+
+bool cpa_peak_has(const char *set)
+{
+	return loop_of(set);
+}
+
+double cpa_peak_fma(const char *set, int nthreads)
+{
+	part *loop = loop_of(set);
+
+	return loop ? rate(loop, NULL, nthreads) : 0;
 }
 
 /* ---- memory ---- */

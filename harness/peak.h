@@ -20,6 +20,7 @@
  * and "avx512-bf16", pairs.  0 for another name, or where the set cannot run.
  */
 double cpa_peak_fma(const char *set, int nthreads);
+bool cpa_peak_has(const char *set); /* whether that is above 0, without measuring */
 
 /* Two arrays of nbytes (rounded up to 64) for each of nthreads threads, written once.  NULL: no
  * memory. */
